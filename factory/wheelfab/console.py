@@ -1,0 +1,102 @@
+"""The only writer of progress: stdout is the result, stderr is what goes on meanwhile."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich.console import Console as RichConsole
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from wheelfab.records import to_plain
+
+_PLAIN_INTERVAL = 5.0  # seconds between progress lines where there is no terminal
+
+
+class Advance(Protocol):
+    """What a progress block yields: call it with the number of items just finished."""
+
+    def __call__(self, done: int = 1) -> None: ...
+
+
+def _stderr() -> RichConsole:
+    return RichConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
+def step(text: str) -> None:
+    """Announce a step of long work on stderr."""
+    _stderr().print(f"[bold]{_escape(text)}[/bold]")
+
+
+def note(text: str) -> None:
+    """A detail on stderr."""
+    _stderr().print(_escape(text), style="dim")
+
+
+def warn(text: str) -> None:
+    """Something a user must see, on stderr: a fallback, a skipped check."""
+    _stderr().print(f"warning: {text}", style="yellow", markup=False)
+
+
+def error(text: str) -> None:
+    """The reason why a command ends badly, on stderr."""
+    _stderr().print(f"error: {text}", style="red", markup=False)
+
+
+def result(text: str) -> None:
+    """The result of a command, on stdout, unstyled."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def result_json(value: Any) -> None:
+    """The result of a command for machines: one JSON document on stdout."""
+    result(json.dumps(to_plain(value), indent=2, sort_keys=True))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
+    """A table as the result, on stdout; wide cells fold, nothing is cut off."""
+    shown = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    for row in rows:
+        shown.add_row(*(_escape(cell) for cell in row))
+    console = RichConsole(highlight=False)
+    if not console.is_terminal:
+        console = RichConsole(highlight=False, width=160)
+    console.print(shown)
+
+
+@contextmanager
+def progress(text: str, total: int) -> Iterator[Advance]:
+    """Show how many of ``total`` items are done: a bar on a terminal, a line now and then elsewhere."""
+    console = _stderr()
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
+            task = bar.add_task(text, total=total)
+            yield lambda done=1: bar.advance(task, done)
+        return
+    yield _PlainProgress(text, total)
+
+
+class _PlainProgress:
+    def __init__(self, text: str, total: int) -> None:
+        self._text, self._total, self._done = text, total, 0
+        self._started = self._shown = time.monotonic()
+
+    def __call__(self, done: int = 1) -> None:
+        self._done += done
+        now = time.monotonic()
+        if now - self._shown >= _PLAIN_INTERVAL or self._done == self._total:
+            self._shown = now
+            note(f"{self._text} {self._done}/{self._total} ({now - self._started:.0f} s)")
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")
