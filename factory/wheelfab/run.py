@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from wheelfab.errors import FactoryError, UsageError
 
+_live: set[subprocess.Popen[str]] = set()
+_live_lock = threading.Lock()
 _TAIL = 4000  # characters of output kept in an error
 _FETCH_PREFIXES = ("PIP_", "UV_", "SSL_", "REQUESTS_", "CURL_")
 _FETCH_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -100,6 +103,8 @@ def run(
             f"cannot start {argv[0]!r}: {error.strerror}", next_step="install it or mend the PATH"
         ) from error
     returncode: int | None
+    with _live_lock:
+        _live.add(process)
     try:
         stdout, stderr = process.communicate(timeout=timeout)
         returncode = process.returncode
@@ -111,6 +116,9 @@ def run(
         _kill_group(process)
         process.wait()
         raise
+    finally:
+        with _live_lock:
+            _live.discard(process)
     done = Completed(
         argv=tuple(argv),
         returncode=returncode,
@@ -129,6 +137,14 @@ def check(done: Completed, error: type[FactoryError], *, doing: str, next_step: 
         return
     tail = (done.stderr.strip() or done.stdout.strip())[-_TAIL:]
     raise error(f"{doing} failed ({done.ending}): {tail}", next_step=next_step)
+
+
+def stop_all() -> None:
+    """Kill every process that ``run`` started from any thread: what an interrupt does."""
+    with _live_lock:
+        running = list(_live)
+    for process in running:
+        _kill_group(process)
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:

@@ -1,0 +1,84 @@
+"""The command line: parses, calls one command, turns its error into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from wheelfab import commands, console
+from wheelfab.errors import FactoryError
+
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, an error's own, or 130 after an interrupt."""
+    options = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        options.command(options)
+    except FactoryError as error:
+        console.error(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        console.error("interrupted; what was finished is kept")
+        return _INTERRUPTED
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(prog="wheelfab", description=__doc__)
+    top.add_argument("--matrix", default="matrix.toml", help="the matrix file")
+    sub = top.add_subparsers(required=True, metavar="COMMAND")
+
+    plan = _add(sub, "plan", commands.plan_command)
+    build = _add(sub, "build", commands.build_command)
+    for command in (plan, build):
+        command.add_argument("names", nargs="*", help="variants or cells; all by default")
+
+    loop = _add(sub, "loop", commands.loop_command)
+    loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    loop.add_argument("--count", type=_count, default=100, help="fresh interpreters a wheel")
+    loop.add_argument("--forked", type=_count, default=1000, help="forked loads a wheel")
+    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
+    loop.add_argument("--torch", nargs="*", default=[], help="torch releases instead of run-on")
+    loop.add_argument(
+        "--full-torch", action="store_true", help="NVIDIA's wheels instead of stub libraries"
+    )
+
+    _add(sub, "compat", commands.compat_command)
+    index = _add(sub, "index", commands.index_command)
+    index.add_argument("target", nargs="?", help="the folder; build/index by default")
+    publish = _add(sub, "publish", commands.publish_command)
+    publish.add_argument("target", help="the folder that is served")
+    docs = _add(sub, "docs", commands.docs_command)
+    docs.add_argument("--check", action="store_true", help="change nothing, fail when stale")
+    return top
+
+
+def _add(
+    sub: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: object
+) -> argparse.ArgumentParser:
+    added = sub.add_parser(name, description=command.__doc__, help=command.__doc__)
+    added.add_argument("--json", action="store_true", help="the same facts for a machine")
+    added.set_defaults(command=command)
+    return added
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1,000,000")
+    return number
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

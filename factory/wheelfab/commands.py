@@ -1,0 +1,136 @@
+"""What each command does, one function a command: read the matrix, call the line, show the result."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheelfab import console
+from wheelfab.errors import BuildError, LoopError, UsageError
+from wheelfab.matrix import Matrix, load_matrix
+from wheelfab.variant import Cell, Expansion, expand, select
+
+
+def plan_command(options: Namespace) -> None:
+    """Show cells, actions, what each is shared by, what is stored, and the cost."""
+    from wheelfab.build import Folders, missing_actions
+    from wheelfab.plan_view import plan_record, show_plan
+    from wheelfab.store import Store
+
+    plan, expansion = _plan(options)
+    folders = Folders(root=plan.source.root)
+    missing = missing_actions(plan, Store(folders.build / "store"))
+    record = plan_record(plan, expansion.excluded, missing, folders.build / "times")
+    if options.json:
+        console.result_json(record)
+    else:
+        show_plan(record)
+
+
+def build_command(options: Namespace) -> None:
+    """Build the cells asked for; raises ``BuildError`` when one did not end in a wheel."""
+    from wheelfab.build import CellState, build
+    from wheelfab.store import Store, default_root
+
+    plan, expansion = _plan(options)
+    asked = {cell.id for cell in plan.cells}
+    excluded = () if options.names else expansion.excluded
+    results = build(plan, Store(default_root()), excluded=excluded)
+    if options.json:
+        console.result_json(results)
+    else:
+        rows = [
+            (result.cell, str(result.state), result.wheel.name if result.wheel else result.reason)
+            for result in results
+        ]
+        console.table(("cell", "state", "wheel or reason"), rows)
+    bad = [r for r in results if r.state in (CellState.FAILED, CellState.MISSING)]
+    if bad:
+        raise BuildError(
+            f"{len(bad)} of {len(asked)} cells have no wheel: " + ", ".join(r.cell for r in bad),
+            next_step="see the reasons above and build/logs/",
+        )
+
+
+def loop_command(options: Namespace) -> None:
+    """Load each built wheel many times; raises ``LoopError`` when one load failed."""
+    from wheelfab.loops import LoopOptions, loop_cell, show_reports
+
+    matrix, cells, _ = _cells(options.matrix, options.variant)
+    chosen = LoopOptions(
+        count=options.count,
+        forked=options.forked,
+        jobs=options.jobs,
+        torch=tuple(options.torch),
+        full_torch=options.full_torch,
+    )
+    reports = [loop_cell(matrix, cell, chosen) for cell in cells]
+    if options.json:
+        console.result_json(reports)
+    else:
+        show_reports(reports)
+    failed = [report.cell for report in reports if not report.passed]
+    if failed:
+        raise LoopError(
+            "a load failed in " + ", ".join(failed), next_step="see build/loops/<cell>.json"
+        )
+
+
+def compat_command(options: Namespace) -> None:
+    """Write and show the compatibility table of what was built and looped."""
+    from wheelfab.compat import show_table, tabulate, write_table
+
+    matrix, cells, expansion = _cells(options.matrix, ())
+    table = tabulate(matrix.root, cells, expansion.excluded)
+    write_table(table, matrix.root / "build" / "compat")
+    if options.json:
+        console.result_json(table)
+    else:
+        show_table(table)
+
+
+def index_command(options: Namespace) -> None:
+    """Write a static simple index of the built wheels to ``build/index``."""
+    from wheelfab.index import built_wheels, write_index
+
+    matrix, cells, _ = _cells(options.matrix, ())
+    target = Path(options.target) if options.target else matrix.root / "build" / "index"
+    write_index(built_wheels(matrix.root, cells), target)
+    console.result(str(target))
+
+
+def publish_command(options: Namespace) -> None:
+    """Publish the complete set of wheels with its pages to a folder, or nothing."""
+    from wheelfab.index import built_wheels, publish
+
+    matrix, cells, _ = _cells(options.matrix, ())
+    wheels = built_wheels(matrix.root, cells)
+    publish(wheels, Path(options.target), expected=cells)
+    console.result(f"{len(wheels)} wheels in {options.target}")
+
+
+def docs_command(options: Namespace) -> None:
+    """Regenerate the pages that come from the model; with ``--check`` only say whether they fit."""
+    from wheelfab.matrix_docs import write_docs
+
+    folder = Path(options.matrix).resolve().parent / "docs"
+    stale = write_docs(folder, check=options.check)
+    if stale and options.check:
+        raise UsageError("out of date: " + ", ".join(stale), next_step="run `wheelfab docs`")
+    console.result("\n".join(stale) or "up to date")
+
+
+def _cells(path: str, names: Sequence[str]) -> tuple[Matrix, tuple[Cell, ...], Expansion]:
+    matrix = load_matrix(Path(path))
+    expansion = expand(matrix)
+    return matrix, select(expansion, names), expansion
+
+
+def _plan(options: Namespace):  # type: ignore[no-untyped-def]
+    from wheelfab.plan import plan
+    from wheelfab.source import read_source
+    from wheelfab.toolchain.host import host_compiler
+
+    matrix, cells, expansion = _cells(options.matrix, options.names)
+    return plan(matrix, cells, read_source(matrix.root), host_compiler()), expansion

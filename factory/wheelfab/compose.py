@@ -1,0 +1,181 @@
+"""Composes a cell's wheel: stage the sources, lay the compiled parts beside them, pack, gate."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomlkit
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tomlkit.items import Table
+
+from wheelfab.errors import BuildError, MatrixError
+from wheelfab.fatbin import archs_of
+from wheelfab.gate import gate
+from wheelfab.matrix import AbiKind
+from wheelfab.plan import Plan
+from wheelfab.records import aside, file_digest, write_json
+from wheelfab.toolchain.torch import TorchTree
+from wheelfab.variant import Cell
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """What a wheel is composed of: the parts' result folders, the torch built against, the key."""
+
+    results: tuple[Path, ...]
+    torch: TorchTree
+    key: str
+
+
+def make_wheel(
+    plan: Plan,
+    cell: Cell,
+    parts: Parts,
+    out: Path,
+    work: Path,
+    run_steps: Callable[[Mapping[str, str]], None],
+) -> None:
+    """Leave ``cell``'s verified wheel and its ``_build.json`` in ``out``.
+
+    Raises ``BuildError`` when the pack step fails, ``WheelError`` when the wheel is not what the
+    cell says: another version, archs, needs, glibc floor, or over its size budget.
+    """
+    stage, prebuilt = work / "stage", work / "prebuilt"
+    _stage(plan, cell, stage)
+    package = plan.matrix.project.name
+    _lay_parts(parts.results, prebuilt)
+    version = _set_metadata(stage / "pyproject.toml", cell)
+    record = build_record(plan, cell, parts, prebuilt / package, version)
+    write_json(prebuilt / package / "_build.json", record)
+    write_json(out / "_build.json", record)
+    raw = work / "raw" / _raw_name(package, version, plan)
+    places = {"work": str(work), "out": str(out), "wheel": str(raw)}
+    run_steps(places)
+    wheels = sorted(out.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(f"{len(wheels)} wheels where one was due", where=cell.id)
+    gate(wheels[0], cell, version=version)
+
+
+def place_wheel(wheel: Path, dist: Path) -> Path:
+    """Copy a finished wheel to ``dist/`` (aside, then renamed) unless the same lies there."""
+    target = dist / wheel.name
+    if target.exists() and file_digest(target) == file_digest(wheel):
+        return target
+    with aside(target) as part:
+        shutil.copyfile(wheel, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+    return target
+
+
+def build_record(
+    plan: Plan, cell: Cell, parts: Parts, package: Path, version: str
+) -> dict[str, object]:
+    """``_build.json``: what the wheel was built from, with the archs that are really inside."""
+    libraries = sorted(package.glob("*.so"))
+    archs = {arch for library in libraries for arch in archs_of(library)}
+    pin, torch = cell.pin, parts.torch
+    return {
+        "schema": _SCHEMA,
+        "project": plan.matrix.project.name,
+        "version": version,
+        "cell": cell.id,
+        "variant": cell.variant.name,
+        "cuda": str(cell.variant.cuda) if cell.variant.cuda else None,
+        "archs": sorted(archs, key=_arch_order),
+        "torch": {
+            "pin": pin.key,
+            "abi": str(pin.kind),
+            "requirement": str(pin.requirement),
+            "headers": torch.version,
+            "target": str(pin.series) if pin.kind is AbiKind.STABLE else None,
+            "cxx11_abi": torch.cxx11_abi,
+            "cuda": torch.cuda,
+            "source": torch.source,
+            "sha256": torch.sha256,
+        },
+        "compilers": {
+            "host": plan.compiler,
+            "device": _device_compiler(plan, cell),
+        },
+        "libraries": {library.name: file_digest(library) for library in libraries},
+        "commit": plan.source.commit,
+        "epoch": plan.source.epoch,
+        "plan": parts.key,
+    }
+
+
+def _device_compiler(plan: Plan, cell: Cell) -> object:
+    if cell.variant.cuda is None:
+        return None
+    device = next(
+        action for action in plan.actions if action.kind == "device" and cell.id in action.cells
+    )
+    return device.identity
+
+
+def _arch_order(arch: str) -> tuple[int, int, str]:
+    number, _, ptx = arch.partition("+")
+    major, _, minor = number.partition(".")
+    return int(major), int(minor.rstrip("af")), ptx
+
+
+def _stage(plan: Plan, cell: Cell, stage: Path) -> None:
+    """Copy the wheel's sources, with fixed modes, so that neither umask nor strays matter."""
+    for file in plan.wheel(cell).inputs:
+        target = stage / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(plan.source.root / file, target)
+        target.chmod(0o644)
+
+
+def _lay_parts(results: tuple[Path, ...], prebuilt: Path) -> None:
+    """Lay the shared libraries of all parts into one folder; static archives stay behind."""
+    for result in results:
+        for library in sorted(result.rglob("*.so")):
+            target = prebuilt / library.relative_to(result)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(library, target)
+            target.chmod(0o755)
+
+
+def _set_metadata(pyproject: Path, cell: Cell) -> str:
+    """Set version, torch requirement and Python range of the staged project; return the version."""
+    document = tomlkit.parse(pyproject.read_text(encoding="utf-8"))
+    project = document["project"]
+    if not isinstance(project, Table) or "version" not in project:
+        raise MatrixError("no static project.version", where="pyproject.toml",
+                          next_step="write the public version there; the local part comes from the cell")
+    version = f"{project['version']}+{cell.local_version}"
+    project["version"] = version
+    project["requires-python"] = str(cell.requires_python)
+    others = [
+        str(item)
+        for item in project.get("dependencies", [])
+        if canonicalize_name(Requirement(str(item)).name) != "torch"
+    ]
+    project["dependencies"] = [f"torch{cell.pin.requirement}", *others]
+    dynamic = [str(item) for item in project.get("dynamic", []) if item != "dependencies"]
+    project["dynamic"] = dynamic
+    _drop_provider(document)
+    pyproject.write_text(tomlkit.dumps(document), encoding="utf-8")
+    return version
+
+
+def _drop_provider(document: tomlkit.TOMLDocument) -> None:
+    """The staged metadata is static: a provider that asks this machine has no say."""
+    backend = document.get("tool", {}).get("scikit-build", {})
+    backend.get("metadata", {}).pop("dependencies", None)
+
+
+def _raw_name(package: str, version: str, plan: Plan) -> str:
+    machine = plan.matrix.project.platform.replace("-", "_")
+    return f"{package.replace('-', '_')}-{version}-{plan.matrix.project.python_tag}-{machine}.whl"

