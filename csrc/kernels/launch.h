@@ -1,5 +1,6 @@
 // Which kernel an operation launches, from which device image, and in what shape: pure functions of
-// the operation's record, for the CUDA launch code, the fake driver and the emulation's tests alike.
+// the operation's record, for the CUDA launch code, the fake driver and the emulation's tests
+// alike.
 //
 // `kernel` is null when no kernel exists for the record's dtype or head size. A grid with a zero in
 // it means that there is nothing to do: the caller launches nothing and succeeds. A size that no
@@ -150,4 +151,12 @@ inline int32_t fw_choose_splits(int64_t rows, int64_t longest, int64_t processor
   const int64_t splits = wanted < useful ? wanted : useful;
   if (splits < 1) return 1;
   return splits > 32 ? 32 : static_cast<int32_t>(splits);
+}
+
+// The tensor that the attention kernel cannot read: its 128-bit loads need caches that start at
+// multiples of 16 bytes (every row then does). Null when both do.
+inline const char* fw_misaligned(const FwPagedAttentionArgs& args) {
+  if (reinterpret_cast<uintptr_t>(args.key_cache) % kVectorBytes != 0) return "key_cache";
+  if (reinterpret_cast<uintptr_t>(args.value_cache) % kVectorBytes != 0) return "value_cache";
+  return nullptr;
 }

@@ -116,7 +116,7 @@ def layout_flaws(archive: ZipFile, size: int, limits: Limits = LIMITS) -> list[F
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             flaws.append(_flaw(FlawKind.DUPLICATE, name, f"is in the archive {count} times"))
-    return flaws + _total_flaws(archive, size, limits)
+    return [*flaws, *_total_flaws(archive, size, limits)]
 
 
 def _member_flaws(member: ZipInfo, limits: Limits) -> Iterator[Flaw]:
@@ -142,8 +142,8 @@ def _member_flaws(member: ZipInfo, limits: Limits) -> Iterator[Flaw]:
         member.file_size > limits.ratio_from
         and member.file_size > limits.ratio * member.compress_size
     ):
-        what = f"unpacks to {member.file_size} bytes from {member.compress_size}: over 1:{limits.ratio}"
-        yield _flaw(FlawKind.OVER_LIMIT, where, what)
+        what = f"unpacks to {member.file_size} bytes from {member.compress_size}"
+        yield _flaw(FlawKind.OVER_LIMIT, where, f"{what}, more than 1:{limits.ratio}")
 
 
 def _bad_path(member: ZipInfo) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -11,21 +12,24 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wheelfab import console, machine, run
-from wheelfab.compose import Parts, make_wheel, place_wheel
 from wheelfab.errors import BuildError, FactoryError, InfrastructureError, ToolchainError
 from wheelfab.plan import Action, ActionKind, Plan, fill, python
-from wheelfab.records import file_digest, read_json, write_json
+from wheelfab.records import aside, file_digest, read_json, write_json
 from wheelfab.store import Store
 from wheelfab.toolchain.torch import TorchTree, torch_tree
 from wheelfab.variant import Cell, Excluded
+
+if TYPE_CHECKING:
+    from wheelfab.compose import Parts
 
 _STEP_TIMEOUT = 3600.0
 _NEEDED_DISK = 1 * machine.GIB
 _NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
 _NO_DISK = re.compile(r"No space left on device|Disk quota exceeded")
-_FIRST_ERROR = re.compile(r"^.*(?:\berror\b|undefined reference|Error:).*$", re.MULTILINE)
+_FIRST_ERROR = re.compile(r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE)
 
 
 class CellState(StrEnum):
@@ -64,6 +68,11 @@ class Folders:
         """Finished wheels, and nothing else."""
         return self.root / "dist"
 
+    @property
+    def work(self) -> Path:
+        """Half-made things: a folder or file an attempt, named after the process that makes it."""
+        return self.build / "work"
+
     def log(self, action: Action) -> Path:
         """The log of an action: commands, output, seconds; kept when the action fails."""
         return self.build / "logs" / f"{action.id.replace(':', '-')}.log"
@@ -87,6 +96,7 @@ def build(plan: Plan, store: Store, *, excluded: Sequence[Excluded] = ()) -> tup
     """
     folders = Folders(root=plan.source.root)
     actions = Store(folders.build / "store")
+    _sweep(folders.work)
     state = _execute(plan, _Maker(plan, folders, store, actions), actions)
     results = [_finish(plan, cell, folders, state) for cell in plan.cells]
     skipped = [
@@ -125,14 +135,14 @@ def _execute(plan: Plan, maker: _Maker, actions: Store) -> _State:
     pool = ThreadPoolExecutor(max_workers=machine.jobs())
     try:
         with console.progress("build", len(missing)) as advance:
+            shown = 0
             while waiting or running:
                 waiting = _start_ready(waiting, running, state, pool, maker)
-                if not running:
-                    advance(len(waiting) + len(state.failed))
-                    break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     _collect(running.pop(future), future, state)
-                    advance()
+                finished = len(missing) - len(waiting) - len(running)
+                advance(finished - shown)
+                shown = finished
     except BaseException:
         run.stop_all()
         pool.shutdown(wait=True, cancel_futures=True)
@@ -148,9 +158,9 @@ def _start_ready(
     pool: ThreadPoolExecutor,
     maker: _Maker,
 ) -> list[Action]:
-    """Start every action whose needs are there; return those that still wait."""
+    """Start every action whose needs are there; return those that still wait, in order."""
     left = []
-    for action in waiting:
+    for action in waiting:  # in the plan's order: an action comes after all that it needs
         broken = next((need for need in action.needs if need in state.failed), None)
         if broken is not None:
             state.failed[action.id] = state.failed[broken]
@@ -159,7 +169,7 @@ def _start_ready(
             running[pool.submit(maker.make, action, needs)] = action
         else:
             left.append(action)
-    return _start_ready(left, running, state, pool, maker) if len(left) < len(waiting) else left
+    return left
 
 
 def _collect(action: Action, future: Future[Path], state: _State) -> None:
@@ -193,7 +203,7 @@ class _Maker:
     def _make(self, action: Action, needs: Mapping[str, Path], out: Path) -> None:
         log = self.folders.log(action)
         log.unlink(missing_ok=True)
-        work = Path(tempfile.mkdtemp(prefix="work-", dir=_existing(self.folders.build / "work")))
+        work = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.folders.work))
         try:
             match action.kind:
                 case ActionKind.DEVICE:
@@ -201,6 +211,8 @@ class _Maker:
                 case ActionKind.PART:
                     self._part(action, needs, out, work, log)
                 case ActionKind.WHEEL:
+                    from wheelfab.compose import make_wheel  # heavy, and not needed to reuse
+
                     cell = next(cell for cell in self.plan.cells if cell.id in action.cells)
                     parts = self._parts(action, needs, cell)
                     make_wheel(self.plan, cell, parts, out, work, self._runner(action, log))
@@ -279,6 +291,8 @@ class _Maker:
         return tree
 
     def _parts(self, action: Action, needs: Mapping[str, Path], cell: Cell) -> Parts:
+        from wheelfab.compose import Parts
+
         binding = next(
             need for need in self.plan.closure(action) if need.pin and need.kind is ActionKind.PART
         )
@@ -313,7 +327,7 @@ def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResu
         reason = "the build said it succeeded, but left no wheel"
         write_json(folders.record(cell.id), {**base, "state": CellState.MISSING, "reason": reason})
         return CellResult(cell=cell.id, state=CellState.MISSING, reason=reason)
-    placed = place_wheel(wheel, folders.dist)
+    placed = _place(wheel, folders)
     record = {
         **base,
         "state": CellState.OK,
@@ -330,9 +344,29 @@ def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResu
     return CellResult(cell=cell.id, state=CellState.OK, wheel=placed, fresh=fresh)
 
 
-def _existing(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _place(wheel: Path, folders: Folders) -> Path:
+    """Copy a finished wheel to ``dist/`` unless the same lies there; it appears whole."""
+    target = folders.dist / wheel.name
+    if target.exists() and file_digest(target) == file_digest(wheel):
+        return target
+    with aside(target, folder=folders.work) as part:
+        shutil.copyfile(wheel, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+    return target
+
+
+def _sweep(work: Path) -> None:
+    """Remove what processes left that were killed; each name begins with its process's number."""
+    work.mkdir(parents=True, exist_ok=True)
+    for left in work.iterdir():
+        owner = left.name.lstrip(".").partition("-")[0]
+        if owner.isdigit() and Path("/proc", owner).exists():
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _text(path: Path) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from wheelfab import console
 from wheelfab.errors import BuildError, LoopError, UsageError
-from wheelfab.matrix import Matrix, load_matrix
+from wheelfab.matrix import load_matrix
+from wheelfab.model import Matrix
 from wheelfab.variant import Cell, Expansion, expand, select
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from packaging.utils import canonicalize_name
 from tomlkit.items import Table
 
 from wheelfab.errors import BuildError, MatrixError
+from wheelfab.facts import AbiKind
 from wheelfab.fatbin import archs_of
 from wheelfab.gate import gate
-from wheelfab.matrix import AbiKind
 from wheelfab.plan import Plan
-from wheelfab.records import aside, file_digest, write_json
+from wheelfab.records import file_digest, write_json
 from wheelfab.toolchain.torch import TorchTree
 from wheelfab.variant import Cell
 
@@ -61,19 +60,7 @@ def make_wheel(
     wheels = sorted(out.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(f"{len(wheels)} wheels where one was due", where=cell.id)
-    gate(wheels[0], cell, version=version)
-
-
-def place_wheel(wheel: Path, dist: Path) -> Path:
-    """Copy a finished wheel to ``dist/`` (aside, then renamed) unless the same lies there."""
-    target = dist / wheel.name
-    if target.exists() and file_digest(target) == file_digest(wheel):
-        return target
-    with aside(target) as part:
-        shutil.copyfile(wheel, part)
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-    return target
+    gate(wheels[0], cell, plan.matrix.project, version=version)
 
 
 def build_record(

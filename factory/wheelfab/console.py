@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich.console import Console as RichConsole
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from wheelfab.records import to_plain
 
@@ -61,6 +59,8 @@ def result_json(value: Any) -> None:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
     """A table as the result, on stdout; wide cells fold, nothing is cut off."""
+    from rich.table import Table
+
     shown = Table(title=title or None, title_justify="left", header_style="bold")
     for column in columns:
         shown.add_column(column, overflow="fold")
@@ -77,6 +77,14 @@ def progress(text: str, total: int) -> Iterator[Advance]:
     """Show how many of ``total`` items are done: a bar on a terminal, a line now and then elsewhere."""
     console = _stderr()
     if console.is_terminal:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), console=console) as bar:
             task = bar.add_task(text, total=total)

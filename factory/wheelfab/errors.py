@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -97,7 +98,7 @@ class FormatError(FactoryError):
     exit_code = 13
 
 
-def one_of_many(errors: list[FactoryError]) -> FactoryError:
+def one_of_many(errors: Sequence[FactoryError]) -> FactoryError:
     """Join ``errors`` into one error of the first one's class that lists them all, a line each."""
     if len(errors) == 1:
         return errors[0]

@@ -1,4 +1,4 @@
-"""Locks between processes: flock, so that a killed holder frees it, with a record of who holds it."""
+"""Locks between processes: flock, which a killed holder lets go, and a record of who holds it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
-from wheelfab.matrix import AbiKind, Matrix, Part, PartScope, Pin, Variant
+from wheelfab.facts import AbiKind
+from wheelfab.model import Matrix, Part, PartScope, Pin, Variant
 from wheelfab.records import digest, file_digest
 from wheelfab.source import Source
 from wheelfab.toolchain import torch_facts, toolchain_identity

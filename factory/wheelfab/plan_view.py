@@ -40,7 +40,7 @@ def plan_record(
             for cell in plan.cells
         ],
         "excluded": [{"id": item.id, "reason": item.reason} for item in excluded],
-        "compiler": {"version": plan.compiler.version, "sha256": plan.compiler.sha256},
+        "compiler": plan.compiler,
         "actions": actions,
         "cost": plan_cost(plan, actions),
     }

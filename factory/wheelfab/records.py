@@ -86,14 +86,15 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
-    """A name beside ``path`` to write to; renamed to ``path`` when the block ends well.
+def aside(path: Path, *, folder: Path | None = None) -> Iterator[Path]:
+    """A name to write to, renamed to ``path`` when the block ends well.
 
-    When the block raises, the half-made file is removed and ``path`` is left as it was. A process
-    killed inside the block leaves a file named ``.*.part``, which nothing ever reads.
+    It lies in ``folder``, which must be on the file system of ``path``, or beside it. When the
+    block raises, the half-made file is removed and ``path`` is left as it was. A process killed
+    inside the block leaves a file named ``.*.part`` there, which nothing ever reads.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.parent / f".{path.name}.{secrets.token_hex(4)}.part"
+    part = (folder or path.parent) / f".{os.getpid()}-{secrets.token_hex(4)}.{path.name}.part"
     try:
         yield part
         part.replace(path)

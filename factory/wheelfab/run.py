@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -129,6 +130,57 @@ def run(
     if log is not None:
         _append(log, done)
     return done
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    pass_fds: Sequence[int] = (),
+) -> subprocess.Popen[str]:
+    """Start ``argv`` in a session of its own and return at once; the caller ends it with ``stop``.
+
+    Its stdout is thrown away, its stderr is a pipe, and of our descriptors it gets ``pass_fds``.
+
+    Raises ``OSError`` when it cannot be started.
+    """
+    process = subprocess.Popen(
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        pass_fds=tuple(pass_fds),
+    )
+    with _live_lock:
+        _live.add(process)
+    return process
+
+
+def stop(process: subprocess.Popen[str]) -> int:
+    """Kill what is left of a started process and its group; gives its exit code as Popen does."""
+    _kill_group(process)
+    code = process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
+    with _live_lock:
+        _live.discard(process)
+    return code
+
+
+def attach(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> int:
+    """Run ``argv`` on our own terminal and return its exit code, negative for a signal.
+
+    Raises ``UsageError`` when the program does not exist.
+    """
+    program = shutil.which(argv[0], path=env.get("PATH"))
+    if program is None:
+        raise UsageError(f"no program {argv[0]!r} in the session's environment")
+    return subprocess.run([program, *argv[1:]], env=dict(env), cwd=cwd, check=False).returncode
 
 
 def check(done: Completed, error: type[FactoryError], *, doing: str, next_step: str = "") -> None:

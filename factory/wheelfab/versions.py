@@ -40,6 +40,13 @@ def series_requirement(lowest: Version) -> SpecifierSet:
     return SpecifierSet(f">={lowest},<{next_series(lowest)}")
 
 
+def ranged(requirement: SpecifierSet) -> str:
+    """A requirement as people write it, the lower bound first: ``>=2.4.1,<2.5``."""
+    order = {">=": 0, ">": 0, "==": 1, "~=": 1, "!=": 2, "<=": 3, "<": 3}
+    parts = sorted(requirement, key=lambda part: (order.get(part.operator, 4), str(part)))
+    return ",".join(map(str, parts))
+
+
 def allowed_pythons(range_: SpecifierSet, pythons: Iterable[Version]) -> tuple[Version, ...]:
     """Those Python series of which ``range_`` allows some patch release, in order.
 

@@ -154,8 +154,7 @@ def _raise(path: Path, flaws: tuple[Flaw, ...]) -> None:
         raise WheelError(str(flaws[0]), where=str(path), next_step=_NEXT_STEP)
     if flaws:
         lines = "".join(f"\n  {flaw}" for flaw in flaws)
-        what = f"{len(flaws)} flaws:{lines}\n "
-        raise WheelError(what, where=str(path), next_step=_NEXT_STEP)
+        raise WheelError(f"{len(flaws)} flaws:{lines}", where=str(path), next_step=_NEXT_STEP)
 
 
 def _files(archive: ZipFile) -> list[ZipInfo]:

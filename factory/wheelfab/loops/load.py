@@ -26,7 +26,7 @@ from typing import Any
 
 PLAN_LIMIT = 1 << 20  # bytes
 LINE_LIMIT = 4096  # bytes: PIPE_BUF on Linux
-TEXT_LIMIT = 500  # characters of an exception's text
+TEXT_LIMIT = 300  # characters of an exception's text; JSON may need 12 bytes for one
 TAIL_LIMIT = 8192  # bytes of a forked load's stderr
 GRACE = 1.0  # seconds between SIGABRT, which makes faulthandler speak, and SIGKILL
 
@@ -59,14 +59,14 @@ def read_plan(path: str) -> dict[str, Any]:
     return plan
 
 
-def speak_up(folder: str, index: int) -> None:
-    """Let a crash of this process write the stack of its threads to ``folder/INDEX.stack``."""
-    faulthandler.enable(open(os.path.join(folder, f"{index}.stack"), "wb"))
+def speak_up(folder: str, name: str) -> None:
+    """Let a crash of this process write the stack of its threads to ``folder/NAME.stack``."""
+    faulthandler.enable(open(os.path.join(folder, f"{name}.stack"), "wb"))
 
 
 def run_load(plan: dict[str, Any], report: Report, index: int) -> None:
     """Run all stages in one namespace; what a stage raises is reported and raised again."""
-    speak_up(plan["folder"], index)
+    speak_up(plan["folder"], str(index))
     report.send("start", index)
     namespace: dict[str, Any] = {"__name__": "__load__"}
     for name, source in plan["stages"]:
@@ -138,6 +138,7 @@ class Nursery:
 
     def run(self) -> None:
         """Fork all loads. Returns in each forked load when its stages are done, and here at the end."""
+        speak_up(self.plan["folder"], "fork")
         exec(compile(self.plan["preload"], "<preload>", "exec"), {"__name__": "__preload__"})
         self.report.send("ready", 0)
         for index in range(self.plan["count"]):

@@ -1,0 +1,50 @@
+"""freewheel: paged attention whose native part loads on any machine, GPU or not.
+
+``import freewheel`` costs next to nothing: it imports neither torch nor a native library. Both come
+with the first use of ``freewheel.ops``, or with ``freewheel.load()``. A library that cannot be
+loaded raises an ``ImportError`` that says why and what to install; a CUDA operation without a
+usable driver raises ``RuntimeError``.
+
+Environment:
+
+``FREEWHEEL_ISA``
+    ``x86-64-v2``, ``avx2`` or ``avx512``: the CPU kernels to use, instead of the best ones that the
+    machine runs. Read once, at the first operation. An instruction set that the machine lacks is an
+    error at that operation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from freewheel import ops as ops
+    from freewheel._native import build as build
+    from freewheel._native import load as load
+    from freewheel._native import warm_up as warm_up
+
+    __version__: str
+
+__all__ = ["__version__", "build", "load", "ops", "warm_up"]
+
+_NATIVE = frozenset({"build", "load", "warm_up"})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name's module at its first use."""
+    if name in _NATIVE or name == "__version__":
+        from freewheel import _native
+
+        value = _native.version() if name == "__version__" else getattr(_native, name)
+    elif name == "ops":
+        from importlib import import_module
+
+        value = import_module("freewheel.ops")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,35 @@
+"""The one family of errors: what happened, and what to do next.
+
+An operation's own errors (wrong shapes, no driver) come from torch's dispatcher as ``RuntimeError``.
+"""
+
+from __future__ import annotations
+
+
+class FreewheelError(Exception):
+    """An error that a user can act on; rendered as ``what; next_step``."""
+
+    def __init__(self, what: str, *, next_step: str = "") -> None:
+        self.what = what
+        self.next_step = next_step
+        super().__init__(f"{what}; {next_step}" if next_step else what)
+
+
+class LoadError(FreewheelError, ImportError):
+    """The native libraries cannot be used in this process."""
+
+
+class NotBuiltError(LoadError):
+    """There is no ``_build.json`` beside the package: a source tree, not an installed wheel."""
+
+
+class TorchMissingError(LoadError):
+    """torch is not installed, or does not import."""
+
+
+class TorchMismatchError(LoadError):
+    """The installed torch is not one that this wheel was built for."""
+
+
+class LibraryError(LoadError):
+    """A shared library of the wheel does not load, or two of them do not fit together."""

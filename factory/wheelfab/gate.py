@@ -1,0 +1,132 @@
+"""The gate of a freshly built wheel: what it needs, holds and weighs is what its cell says."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from wheelfab.arch import format_arch_list
+from wheelfab.elf import Elf, read_elf
+from wheelfab.errors import WheelError, one_of_many
+from wheelfab.fatbin import archs_of
+from wheelfab.model import Project
+from wheelfab.variant import Cell
+from wheelfab.wheel import Wheel, verify_wheel
+
+# The policy's own libraries (PEP 600) and torch's two: nothing else is needed at load.
+_NEEDED = re.compile(
+    r"lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so\.\d+|ld-linux-[\w-]+\.so\.\d+|lib(torch|torch_cpu|c10)\.so"
+)
+_VERSIONED = re.compile(r"GLIBC|GLIBCXX|CXXABI|GCC")
+_UNDEFINED = re.compile(
+    r"aoti_torch_\w+|torch_\w+|GOMP_\w+|omp_\w+|_?Py[A-Z_]\w*"
+    r"|_Z\w*(2at|3c10|5torch)\w*|_ITM_\w+|__gmon_start__|__cxa_finalize"
+)
+_DRIVER = re.compile(r"cu[A-Z]\w+|cuda\w+|nv[a-z]*[A-Z]\w+|__cuda\w+|_ZN\w*4cuda\w*")
+_FILES = re.compile(r".*\.(py|pyi|so)|.*/py\.typed|.*/_build\.json|[^/]+\.dist-info/.+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Library:
+    """A shared library of the wheel, unpacked."""
+
+    name: str
+    elf: Elf
+    archs: tuple[str, ...]
+
+
+def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
+    """The record of a wheel that is what ``cell`` says.
+
+    Raises ``WheelError`` with all that is wrong: structure, version, tag, needs, undefined symbols,
+    run paths, executable stack, archs, strays and size.
+    """
+    wheel = verify_wheel(path)
+    libraries = tuple(_libraries(path))
+    flaws = [
+        WheelError(what, where=f"{path.name}: {where}" if where else path.name, next_step=next_step)
+        for where, what, next_step in (
+            *_identity(wheel, cell, project, version),
+            *_contents(wheel, cell, libraries),
+            *(flaw for library in libraries for flaw in _library(library)),
+        )
+    ]
+    if flaws:
+        raise one_of_many(flaws)
+    return wheel
+
+
+_Flaw = tuple[str, str, str]
+
+
+def _libraries(path: Path) -> Iterator[_Library]:
+    with TemporaryDirectory(prefix="wheelfab-") as folder, zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".so"):
+                file = Path(archive.extract(name, folder))
+                yield _Library(name=name, elf=read_elf(file), archs=archs_of(file))
+
+
+def _identity(wheel: Wheel, cell: Cell, project: Project, version: str) -> Iterator[_Flaw]:
+    if str(wheel.version) != version:
+        yield "", f"version {wheel.version}, not {version}", "set it before the build"
+    machine = cell.variant.platform.partition("-")[2]
+    policy = f"manylinux_{str(cell.variant.glibc).replace('.', '_')}_{machine}"
+    wanted = f"{project.python_tag}-{policy}"
+    found = sorted(str(tag) for tag in wheel.tags)
+    if found != [wanted]:
+        yield "", f"tag {', '.join(found)}, not {wanted}", "see wheel.py-api and the glibc floor"
+    requirement = wheel.requirement("torch")
+    if requirement is None or requirement.specifier != cell.pin.requirement:
+        yield "METADATA", f"Requires-Dist {requirement}, not torch{cell.pin.requirement}", ""
+
+
+def _contents(wheel: Wheel, cell: Cell, libraries: tuple[_Library, ...]) -> Iterator[_Flaw]:
+    strays = [name for name in wheel.files if not _FILES.fullmatch(name)]
+    if strays:
+        yield "", f"files that no rule explains: {', '.join(strays[:5])}", "mend project.sources"
+    if wheel.size > cell.variant.size_budget:
+        over = f"{wheel.size:,} bytes, over the budget of {cell.variant.size_budget:,}"
+        yield "", over, "raise size-budget or ship fewer archs"
+    found = {arch for library in libraries for arch in library.archs}
+    wanted = _wanted_archs(cell)
+    if found != wanted:
+        text = f"device code for {' '.join(sorted(found)) or 'nothing'}"
+        yield "", f"{text}, not {' '.join(sorted(wanted)) or 'nothing'}", "see the device logs"
+
+
+def _wanted_archs(cell: Cell) -> set[str]:
+    """``9.0+PTX`` asks for two images: the cubin 9.0 and the PTX."""
+    wanted: set[str] = set()
+    for arch in format_arch_list(cell.variant.arch).split(";") if cell.variant.arch else ():
+        wanted.add(arch.removesuffix("+PTX"))
+        if arch.endswith("+PTX"):
+            wanted.add(arch)
+    return wanted
+
+
+def _library(library: _Library) -> Iterator[_Flaw]:
+    elf = library.elf
+    foreign = [name for name in elf.needed if not _NEEDED.fullmatch(name)]
+    if foreign:
+        yield library.name, f"needs {', '.join(foreign)}", "open it at run time by name instead"
+    if elf.rpath is not None or elf.runpath is not None:
+        yield library.name, f"a run path: {elf.rpath or elf.runpath}", "set SKIP_BUILD_RPATH"
+    if elf.executable_stack:
+        yield library.name, "an executable stack", "add .note.GNU-stack to the assembler files"
+    unknown = [symbol.name for symbol in elf.undefined if not _explained(symbol.name, symbol.version)]
+    if unknown:
+        text = ", ".join(sorted(unknown)[:5])
+        yield library.name, f"{len(unknown)} undefined symbols that nothing explains: {text}", ""
+
+
+def _explained(name: str, version: str | None) -> bool:
+    if _DRIVER.fullmatch(name):
+        return False
+    if version is not None:
+        return _VERSIONED.match(version) is not None
+    return _UNDEFINED.fullmatch(name) is not None

@@ -1,0 +1,388 @@
+"""What runs: the calls, imports and attributes that executing a body would reach, in order."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from wheelfab.imports.facts import (
+    METHODS,
+    ROOTS,
+    Arguments,
+    Condition,
+    Event,
+    FunctionFacts,
+    Kind,
+    ModuleFacts,
+    Names,
+    Span,
+)
+from wheelfab.imports.names import (
+    Function,
+    Scope,
+    absolute,
+    function_scope,
+    read_names,
+    truth,
+)
+from wheelfab.imports.record import Context
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+When = tuple[Condition, ...]
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def scan_module(name: str, package: str, file: str, tree: ast.Module, tops: frozenset[str]) -> ModuleFacts:
+    """What importing the module runs; ``tops`` are the packages whose own calls are kept too."""
+    names, scope = read_names(name, package, tree)
+    walk = Walk(scope, tops)
+    walk.block(tree.body, ())
+    return ModuleFacts(name=name, file=file, names=names, events=tuple(walk.events))
+
+
+def scan_functions(names: Names, tree: ast.Module, tops: frozenset[str]) -> dict[str, FunctionFacts]:
+    """What each function of a module runs when it is called, by qualified name."""
+    _, scope = read_names(names.module, names.package, tree)
+    found: dict[str, FunctionFacts] = {}
+    _scan_definitions(tree.body, scope, "", "", tops, found)
+    return found
+
+
+def _scan_definitions(
+    body: Sequence[ast.stmt],
+    outer: Scope,
+    prefix: str,
+    owner: str,
+    tops: frozenset[str],
+    found: dict[str, FunctionFacts],
+) -> None:
+    for node in _definitions(body):
+        qualname = f"{prefix}{node.name}"
+        if isinstance(node, ast.ClassDef):
+            _scan_definitions(node.body, outer, f"{qualname}.", qualname, tops, found)
+            continue
+        scope = function_scope(node, qualname, owner, outer)
+        walk = Walk(scope, tops, special=node if qualname == "__getattr__" else None)
+        walk.block(node.body, ())
+        facts = FunctionFacts(events=tuple(walk.events), returned=tuple(walk.returned))
+        # overloads and alternatives of one name: what any of them runs
+        before = found.get(qualname)
+        if before is not None:
+            facts = FunctionFacts(
+                events=before.events + facts.events, returned=before.returned + facts.returned
+            )
+        found[qualname] = facts
+        _scan_definitions(node.body, scope, f"{qualname}.<locals>.", "", tops, found)
+
+
+def _definitions(body: Sequence[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
+    stack: list[ast.AST] = list(reversed(body))
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Function | ast.ClassDef):
+            yield node
+        elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            stack.extend(
+                child
+                for child in reversed(list(ast.iter_child_nodes(node)))
+                if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case)
+            )
+
+
+class Walk:
+    """One walk over a body, in the order of execution; what it meets is added to ``events``."""
+
+    def __init__(self, scope: Scope, tops: frozenset[str], special: Function | None = None) -> None:
+        self.scope = scope
+        self.tops = tops
+        self.events: list[Event] = []
+        self.returned: list[str] = []
+        self._asked = special.args.args[0].arg if special and special.args.args else None
+        self._only_for: frozenset[str] | None = None
+
+    def block(self, body: Sequence[ast.stmt], when: When, context: Context = Context.STATEMENT) -> None:
+        """The statements of ``body`` up to one that leaves it."""
+        for node in body:
+            self.statement(node, when, context)
+            if isinstance(node, _ENDS):
+                return
+
+    def statement(self, node: ast.stmt, when: When, context: Context) -> None:
+        """One statement; bodies of functions that it defines do not run."""
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._definition(node, when)
+            case ast.ClassDef():
+                for decorator in node.decorator_list:
+                    self._decorator(decorator, when)
+                for part in [*node.bases, *(keyword.value for keyword in node.keywords)]:
+                    self.expression(part, when, context)
+                self.block(node.body, when, Context.CLASS_BODY)
+            case ast.If():
+                self._if(node, when, context)
+            case ast.Import(names=imported):
+                for alias in imported:
+                    self._import(node, alias.name, when)
+            case ast.ImportFrom():
+                self._import_from(node, when)
+            case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
+                for item in items:
+                    self.expression(item.context_expr, when, Context.WITH)
+                self.block(body, when, context)
+            case ast.AnnAssign():
+                eager = not self.scope.names.lazy_annotations and not self.scope.qualname
+                if eager:
+                    self.expression(node.annotation, when, Context.ANNOTATION)
+                if node.value is not None:
+                    self.expression(node.value, when, context)
+            case _:
+                self._other(node, when, context)
+
+    def _other(self, node: ast.stmt, when: When, context: Context) -> None:
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Name):
+            inner = self.scope.inner.get(node.value.id)
+            self.returned.extend([inner] if inner else [])
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.expression(child, when, context)
+        for part in ("body", "orelse", "finalbody"):
+            self.block(getattr(node, part, []), when, context)
+        for handler in getattr(node, "handlers", []):
+            self.block(handler.body, when, context)
+        for case in getattr(node, "cases", []):
+            self.block(case.body, when, context)
+
+    def _if(self, node: ast.If, when: When, context: Context) -> None:
+        known = truth(node.test, self.scope)
+        self.expression(node.test, when, context)
+        test = _span(node.test)
+        outer = self._only_for
+        if known is not False:
+            self._only_for = self._names_asked(node.test) or outer
+            self.block(node.body, when if known else (*when, Condition(test, False)), context)
+            self._only_for = outer
+        if known is not True:
+            self.block(
+                node.orelse, when if known is False else (*when, Condition(test, True)), context
+            )
+
+    def _names_asked(self, test: ast.expr) -> frozenset[str] | None:
+        """In a module's ``__getattr__(name)``: the names for which ``test`` is true."""
+        match test:
+            case ast.Compare(left=ast.Name(id=left), ops=[ast.Eq()], comparators=[right]):
+                items = [right]
+            case ast.Compare(
+                left=ast.Name(id=left), ops=[ast.In()], comparators=[ast.Tuple() | ast.List() | ast.Set() as many]
+            ):
+                items = many.elts
+            case _:
+                return None
+        if self._asked is None or left != self._asked:
+            return None
+        return frozenset(str(item.value) for item in items if isinstance(item, ast.Constant))
+
+    def _definition(self, node: Function, when: When) -> None:
+        for decorator in node.decorator_list:
+            self._decorator(decorator, when)
+        arguments = node.args
+        for default in [*arguments.defaults, *arguments.kw_defaults]:
+            if default is not None:
+                self.expression(default, when, Context.DEFAULT)
+        if self.scope.names.lazy_annotations:
+            return
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += [extra for extra in (arguments.vararg, arguments.kwarg) if extra is not None]
+        annotations = [argument.annotation for argument in every] + [node.returns]
+        for annotation in annotations:
+            if annotation is not None:
+                self.expression(annotation, when, Context.ANNOTATION)
+
+    def _decorator(self, node: ast.expr, when: When) -> None:
+        self.expression(node, when, Context.DECORATOR)
+        applied = node.func if isinstance(node, ast.Call) else node
+        name = self.scope.dotted(applied)
+        if name is None:
+            return
+        if not isinstance(node, ast.Call):
+            self._add(name, node, when, Context.DECORATOR)
+        elif self._own(name):
+            self._add(name, node, when, Context.DECORATOR, applied=True)
+
+    def expression(self, node: ast.expr, when: When, context: Context) -> None:
+        """What evaluating ``node`` runs."""
+        match node:
+            case ast.Call():
+                self._call(node, when, context)
+            case ast.Lambda(args=arguments):
+                for default in [*arguments.defaults, *arguments.kw_defaults]:
+                    if default is not None:
+                        self.expression(default, when, context)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                known = truth(test, self.scope)
+                self.expression(test, when, context)
+                if known is not False:
+                    self.expression(body, when, context)
+                if known is not True:
+                    self.expression(orelse, when, context)
+            case ast.BoolOp(op=op, values=values):
+                for value in values:
+                    self.expression(value, when, context)
+                    if truth(value, self.scope) is isinstance(op, ast.Or):
+                        break
+            case ast.Attribute():
+                name = self.scope.dotted(node)
+                if name is None:
+                    self.expression(node.value, when, context)
+                elif self._kept(name):
+                    self._add(name, node, when, context, kind=Kind.LOAD)
+            case _:
+                self._inside(node, when, context)
+
+    def _inside(self, node: ast.expr, when: When, context: Context) -> None:
+        if context in (Context.STATEMENT, Context.CLASS_BODY):
+            if isinstance(node, _COMPREHENSIONS):
+                context = Context.COMPREHENSION
+            elif isinstance(node, ast.JoinedStr):
+                context = Context.F_STRING
+        if isinstance(node, _COMPREHENSIONS):
+            for generator in node.generators:
+                for target in ast.walk(generator.target):
+                    if isinstance(target, ast.Name):
+                        self.scope.loops[target.id] = generator.iter
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.expression(child, when, context)
+            elif isinstance(child, ast.comprehension):
+                for part in (child.iter, *child.ifs):
+                    self.expression(part, when, context)
+
+    def _call(self, node: ast.Call, when: When, context: Context) -> None:
+        name = self.scope.dotted(node.func)
+        for part in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            self.expression(part, when, context)
+        if isinstance(node.func, ast.Lambda):
+            self.expression(node.func.body, when, context)
+            return
+        if name is None and isinstance(node.func, ast.Attribute):
+            self._method(node, node.func, when, context)
+            return
+        if name is not None and self._kept(name):
+            self._add(name, node, when, context)
+        for possible in self._dispatched(node.func):
+            self._add(possible, node, when, context)
+        if name is None:
+            self.expression(node.func, when, context)
+
+    def _method(
+        self, node: ast.Call, func: ast.Attribute, when: When, context: Context
+    ) -> None:
+        is_super = isinstance(func.value, ast.Call) and isinstance(func.value.func, ast.Name)
+        if is_super and func.value.func.id == "super" and self.scope.owner:  # type: ignore[attr-defined]
+            for base in self.scope.names.classes.get(self.scope.owner, ()):
+                self._add(f"{base}.{func.attr}", node, when, context)
+            return
+        self.expression(func.value, when, context)
+        if func.attr in METHODS or func.attr.startswith("nvml"):
+            self._add(f".{func.attr}", node, when, context)
+
+    def _dispatched(self, func: ast.expr) -> tuple[str, ...]:
+        """The functions of a table that ``func`` may be: ``TABLE[key]``, or a loop over it."""
+        tables = self.scope.names.dispatch
+        if isinstance(func, ast.Subscript) and isinstance(func.value, ast.Name):
+            return tables.get(func.value.id, ())
+        source = self.scope.loops.get(func.id) if isinstance(func, ast.Name) else None
+        if source is None:
+            return ()
+        listed = [node.id for node in ast.walk(source) if isinstance(node, ast.Name)]
+        return tuple(name for table in listed for name in tables.get(table, ()))
+
+    def _import(self, node: ast.stmt, name: str, when: When) -> None:
+        if self._kept(name):
+            self._add(name, node, when, Context.STATEMENT, kind=Kind.IMPORT)
+
+    def _import_from(self, node: ast.ImportFrom, when: When) -> None:
+        base = absolute(self.scope.names.package, node.level, node.module)
+        self._import(node, base, when)
+        for alias in node.names:
+            self._import(node, base if alias.name == "*" else f"{base}.{alias.name}", when)
+
+    def _own(self, name: str) -> bool:
+        return name.split(".")[0] in self.tops
+
+    def _kept(self, name: str) -> bool:
+        return self._own(name) or name.split(".")[0] in ROOTS
+
+    def _add(
+        self,
+        name: str,
+        node: ast.expr | ast.stmt,
+        when: When,
+        context: Context,
+        *,
+        kind: Kind = Kind.CALL,
+        applied: bool = False,
+    ) -> None:
+        arguments = self._arguments(node) if isinstance(node, ast.Call) else Arguments()
+        self.events.append(
+            Event(
+                name=name,
+                span=_span(node),
+                kind=kind,
+                context=context,
+                when=when,
+                arguments=arguments,
+                applied=applied,
+                only_for=self._only_for,
+            )
+        )
+
+    def _arguments(self, call: ast.Call) -> Arguments:
+        values = [*call.args, *(keyword.value for keyword in call.keywords)]
+        by_name = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        devices = [by_name[key] for key in ("device", "device_type", "map_location") if key in by_name]
+        first = bool(call.args) and self._is_cuda(call.args[0])
+        literals = [text for value in values for text in self._literals(value)]
+        return Arguments(
+            literals=tuple(literals[:20]),
+            keywords=tuple(by_name),
+            true=tuple(key for key, value in by_name.items() if _constant(value) is True),
+            false=tuple(key for key, value in by_name.items() if _constant(value) is False),
+            cuda=any(self._is_cuda(device) for device in devices)
+            or (not devices and any(self._is_cuda(value) for value in call.args[:2])),
+            first_cuda=first,
+            count=len(values),
+        )
+
+    def _literals(self, value: ast.expr, depth: int = 3) -> Iterator[str]:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.Name) and depth:
+                for bound in self.scope.values(node.id):
+                    yield from self._literals(bound, depth - 1)
+
+    def _is_cuda(self, value: ast.expr, depth: int = 3) -> bool:
+        """Whether ``value`` is, or may be, the name of a CUDA device or such a device."""
+        match value:
+            case ast.Constant(value=str(text)):
+                return _CUDA.fullmatch(text) is not None
+            case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+                return text.startswith("cuda:")
+            case ast.IfExp(body=body, orelse=orelse):
+                return self._is_cuda(body, depth) or self._is_cuda(orelse, depth)
+            case ast.Call(func=func, args=[first, *_]):
+                return self.scope.dotted(func) == "torch.device" and self._is_cuda(first, depth)
+            case ast.Name(id=name) if depth:
+                return any(self._is_cuda(bound, depth - 1) for bound in self.scope.values(name))
+        return False
+
+
+def _constant(value: ast.expr) -> object:
+    return value.value if isinstance(value, ast.Constant) else None
+
+
+def _span(node: ast.expr | ast.stmt) -> Span:
+    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    return Span(node.lineno, node.col_offset, end_line, end_column)

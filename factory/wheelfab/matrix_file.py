@@ -1,0 +1,310 @@
+"""The shape of ``matrix.toml``: frozen models of its tables, from which schema and docs come.
+
+Only the shape is checked here: unknown and missing keys, types, the form of each value. What the
+values mean together is for ``legality``.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from wheelfab.model import CudaApi, PartScope, Toolchain
+from wheelfab.versions import plain_version
+
+_UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZE = re.compile(r"([1-9]\d{0,5}) ?(" + "|".join(_UNITS) + ")", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
+_TAG = re.compile(r"py3-none|cp3\d{1,2}-(?:abi3|none|cp3\d{1,2}t?)", re.ASCII)
+_STANDARD = re.compile(r"c\+\+(?:14|17|20|23)", re.ASCII)
+_URL = re.compile(r"(?:https?|file)://[!-~]{1,500}", re.ASCII)
+_MOST = 256  # entries of any table or array
+
+
+class TorchFallback(StrEnum):
+    """Where torch may come from when ``torch-index`` cannot be reached."""
+
+    PYPI = "pypi"
+    NONE = "none"
+
+
+def size_in_bytes(text: str) -> int:
+    """The bytes of a size such as ``40 MB`` or ``64 MiB``.
+
+    Raises ``ValueError`` for another form.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a size")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def malformed(what: str, next_step: str) -> PydanticCustomError:
+    """The error of a value whose form is wrong: what it is, and what to write instead."""
+    return PydanticCustomError("malformed", "{what}", {"what": what, "next_step": next_step})
+
+
+def _version(parts: int, example: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if plain_version(text, parts) is None:
+            raise malformed(f"{text!r} is not a version", f"write it as {example}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _matching(pattern: re.Pattern[str], kind: str, example: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise malformed(f"{text!r} is not {kind}", f"write it as {example}")
+        return text
+
+    return AfterValidator(check)
+
+
+def _python(text: str) -> str:
+    try:
+        if len(SpecifierSet(text)) > 0:
+            return text
+    except InvalidSpecifier:
+        pass
+    raise malformed(f"{text!r} is not a range of Pythons", "write it as >=3.10 or >=3.10,<3.14")
+
+
+def _inside(text: str) -> str:
+    parts = text.split("/")
+    if not text or text.startswith("/") or "\\" in text or ".." in parts or "\0" in text:
+        raise malformed(
+            f"{text!r} does not stay inside the project",
+            "write a path relative to matrix.toml, with / and without ..",
+        )
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise malformed("is blank", "write a sentence")
+    return text
+
+
+def _string_as_array(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Code = Annotated[str, Field(min_length=1, max_length=10_000)]
+Reason = Annotated[str, Field(max_length=1000), AfterValidator(_not_blank)]
+Path = Annotated[str, Field(max_length=200), AfterValidator(_inside)]
+Paths = Annotated[tuple[Path, ...], Field(min_length=1, max_length=_MOST)]
+Series = Annotated[str, _version(2, "12.1")]
+Release = Annotated[str, _version(3, "2.4.1")]
+Python = Annotated[str, Field(max_length=200), AfterValidator(_python)]
+Size = Annotated[str, _matching(_SIZE, "a size", "40 MB or 64 MiB")]
+Url = Annotated[str, _matching(_URL, "an address", "https://…")]
+Archs = Annotated[
+    tuple[str, ...],
+    Field(max_length=_MOST),
+    BeforeValidator(_string_as_array),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    ),
+]
+
+
+class Table(BaseModel):
+    """A table of ``matrix.toml``: kebab-case keys, no unknown ones, never changed."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+class DeviceTable(Table):
+    """The device code. Each source file becomes one fatbin per CUDA release."""
+
+    sources: Paths = Field(description="Globs of the CUDA sources.")
+    include: tuple[Path, ...] = Field(
+        default=(), max_length=_MOST, description="Include folders, in the order they are searched."
+    )
+    standard: Annotated[str, _matching(_STANDARD, "a C++ standard", "c++17")] = Field(
+        default="c++17", description="The C++ standard of the device code."
+    )
+
+
+class PartTable(Table):
+    """A library that CMake compiles; its name is handed over as `WHEELFAB_PART`."""
+
+    per: PartScope = Field(
+        description="How often it is compiled: once for the `project`, once a `variant`, or once a "
+        "`torch` pin."
+    )
+    uses: tuple[Text, ...] = Field(
+        default=(),
+        max_length=_MOST,
+        description="Parts that it links, and `device` for the variant's device images.",
+    )
+    inputs: Paths = Field(description="Globs of the files whose change compiles it anew.")
+    defines: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=_MOST,
+        description="More CMake definitions, handed over as `-Dname=value`.",
+    )
+
+
+class LoadTable(Table):
+    """A stage of one load in the import loop. Stages run in order in one interpreter."""
+
+    stage: Annotated[str, _matching(_NAME, "a name", "extension")] = Field(
+        description="Its name in reports."
+    )
+    run: Code = Field(description="The Python code of the stage; an exception fails it.")
+    needs_torch: StrictBool = Field(
+        default=False, description="Whether it is left out where torch is not installed."
+    )
+
+
+class ProjectTable(Table):
+    """What is built, whatever the variant."""
+
+    name: Annotated[str, _matching(_NAME, "a distribution name", "freewheel")] = Field(
+        description="The distribution's name."
+    )
+    python: Python = Field(description="The Pythons that the wheels are for, such as `>=3.10`.")
+    python_tag: Annotated[str, _matching(_TAG, "a Python tag", "cp310-abi3 or py3-none")] = Field(
+        description="Interpreter and ABI tag of the wheels, such as `cp310-abi3`."
+    )
+    glibc: Series = Field(
+        default="2.28", description="The oldest glibc that the wheels run on: a manylinux level."
+    )
+    platform: Text = Field(
+        default="linux-x86_64", description="The platform; `linux-x86_64` is built here."
+    )
+    size_budget: Size = Field(
+        default="100 MB", description="The largest size of a wheel, such as `40 MB` or `64 MiB`."
+    )
+    cmake: Path = Field(default="csrc", description="The folder of the `CMakeLists.txt`.")
+    sources: Paths = Field(
+        description="Globs of the files that the wheel build sees beside the compiled parts."
+    )
+    device: DeviceTable | None = Field(default=None, description="The device code, if any.")
+    parts: dict[str, PartTable] = Field(
+        min_length=1, max_length=64, description="What CMake compiles, by name."
+    )
+    load: tuple[LoadTable, ...] = Field(
+        min_length=1, max_length=64, description="One load of the import loop, stage by stage."
+    )
+
+
+class PinTable(Table):
+    """A torch pin. Its key is a series, `2.4`, or `stable >= 2.10` for the LibTorch stable ABI."""
+
+    lowest: Release | None = Field(
+        default=None,
+        description="Series only: the oldest release that the wheel allows and is built against; "
+        "the first of the series unless given.",
+    )
+    headers: Release | None = Field(
+        default=None,
+        description="Stable ABI only, and required there: the release whose headers it is built "
+        "with.",
+    )
+    run_on: tuple[Release, ...] = Field(
+        min_length=1,
+        max_length=64,
+        description="The torch releases that the import loop loads the wheel with.",
+    )
+
+
+class RowDefaults(Table):
+    """What every variant has unless it says otherwise."""
+
+    cuda_api: CudaApi | None = Field(
+        default=None,
+        description="How the extension reaches CUDA: `driver` (it opens libcuda at run time; any "
+        "CUDA release goes with any torch) or `runtime` (it links the CUDA runtime; torch must "
+        "exist for that CUDA release). `driver` unless given.",
+    )
+    toolchain: Toolchain | None = Field(
+        default=None,
+        description="Where the device compiler comes from: `pypi-nvrtc` (CUDA 11.8 to 12.x) or "
+        "`pypi-nvcc` (CUDA 13). `pypi-nvrtc` unless given.",
+    )
+    arch: Archs | None = Field(
+        default=None,
+        description="The archs to compile for, as an array or as `TORCH_CUDA_ARCH_LIST` spells "
+        "them: `8.0`, `9.0a`, `9.0+PTX`, `Ampere`. Required with `cuda`, ignored without.",
+    )
+    torch: Annotated[tuple[str, ...], Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The torch pins that the row is built for, by their keys."
+    )
+    torch_index: Url | None = Field(
+        default=None,
+        description="The package index that torch is fetched from; PyTorch's CPU index unless "
+        "given.",
+    )
+    torch_fallback: TorchFallback | None = Field(
+        default=None,
+        description="`pypi`: where the index cannot be reached, take the same release from PyPI, "
+        "say so and record it. `none` unless given.",
+    )
+    python: Python | None = Field(
+        default=None, description="The row's Pythons; the project's unless given."
+    )
+    glibc: Series | None = Field(
+        default=None, description="The row's glibc floor; the project's unless given."
+    )
+    platform: Text | None = Field(
+        default=None, description="The row's platform; the project's unless given."
+    )
+    size_budget: Size | None = Field(
+        default=None, description="The row's size budget; the project's unless given."
+    )
+
+
+class VariantTable(RowDefaults):
+    """A row of the matrix. Its name is the first part of the wheel's local version."""
+
+    cuda: Series | None = Field(
+        default=None, description="The CUDA release that compiles the device code; none: CPU only."
+    )
+
+
+class ExcludeTable(Table):
+    """A cell that is not built."""
+
+    variant: Text = Field(description="The variant's name.")
+    torch: Text = Field(description="The pin's key.")
+    reason: Reason = Field(description="Why, in words that the table of cells shows.")
+
+
+class MatrixFile(Table):
+    """The build matrix of a PyTorch extension: the only place where it is decided what is built."""
+
+    project: ProjectTable = Field(description="What is built, whatever the variant.")
+    torch: dict[str, PinTable] = Field(
+        min_length=1, max_length=64, description="The torch pins, by their keys."
+    )
+    defaults: RowDefaults = Field(
+        default_factory=RowDefaults, description="What every variant has unless it says otherwise."
+    )
+    variants: dict[str, VariantTable] = Field(
+        min_length=1, max_length=_MOST, description="The rows, by name."
+    )
+    exclude: tuple[ExcludeTable, ...] = Field(
+        default=(), max_length=1000, description="Cells that are not built, each with its reason."
+    )

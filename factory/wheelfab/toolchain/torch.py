@@ -1,0 +1,246 @@
+"""torch releases as trees of headers and libraries: fetched alone and never imported."""
+
+from __future__ import annotations
+
+import ast
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from wheelfab import console
+from wheelfab.elf import read_elf
+from wheelfab.errors import ToolchainError
+from wheelfab.machine import GIB
+from wheelfab.records import digest, file_digest, read_json, write_json
+from wheelfab.run import Completed, check
+from wheelfab.store import Store
+from wheelfab.toolchain import pip, torch_facts
+
+KIND = "torch"
+PYPI = "pypi"
+_RECORD = "torch-tree.json"
+_NEEDED_DISK = 3 * GIB  # measured: 0.8 GB of wheel, twice for a moment, and 1.7 GB unpacked
+_PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux2014", "linux")
+_NO_ANSWER = re.compile(
+    r"Could not fetch URL (?!.*\b404 Client Error)|Retrying \(|connection broken|ConnectionError"
+)
+_ERROR_CLASS = "_ZN3c105ErrorC"  # constructors of c10::Error, which take a std::string
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchTree:
+    """An unpacked torch wheel. ``root`` holds the whole wheel, ``path`` its ``torch`` package.
+
+    ``version`` has the local part (``2.4.1+cpu``), ``python`` is the CPython that the wheel is for,
+    ``cuda`` the release it was built for, ``source`` says where it came from: ``index <url>`` or
+    ``pypi fallback: <reason>``.
+    """
+
+    root: Path
+    release: str
+    version: str
+    python: str
+    file: str
+    sha256: str
+    source: str
+    cuda: str | None
+    cxx11_abi: bool
+
+    @property
+    def path(self) -> Path:
+        """The folder that holds ``include`` and ``lib``."""
+        return self.root / "torch"
+
+    @property
+    def include(self) -> Path:
+        """torch's headers; the C++ API's lie below, in ``torch/csrc/api/include``."""
+        return self.path / "include"
+
+    @property
+    def lib(self) -> Path:
+        """torch's libraries."""
+        return self.path / "lib"
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether it came from somewhere else than the index that was named."""
+        return self.source.startswith("pypi fallback")
+
+
+def torch_tree(
+    store: Store,
+    *,
+    release: Version,
+    index: str,
+    fallback: str | None = None,
+    python: str | None = None,
+) -> TorchTree:
+    """The tree of a torch release for one CPython, fetched now unless it is in ``store``.
+
+    ``index`` is asked alone. Where it cannot be reached and ``fallback`` is ``pypi``, the user's
+    own pip configuration is asked for the same release, which is then a build for another CUDA
+    release; this is said on stderr and in the tree's record.
+
+    ``python``: ``3.11`` or, free-threaded, ``3.13t``; by default the running one if torch has it.
+
+    Raises ``ToolchainError`` when the release cannot be had or is not what it says.
+    """
+    chosen = python or choose_python(release)
+    key = torch_key(release, index, fallback, chosen)
+    content = store.entry(
+        KIND,
+        key,
+        lambda content: _make(content, release, index, fallback, chosen),
+        needs=_NEEDED_DISK,
+    )
+    return _load(content)
+
+
+def find_torch_tree(
+    store: Store,
+    *,
+    release: Version,
+    index: str,
+    fallback: str | None = None,
+    python: str | None = None,
+) -> TorchTree | None:
+    """As ``torch_tree``, but ``None`` when it would have to be fetched."""
+    chosen = python or choose_python(release)
+    content = store.find(KIND, torch_key(release, index, fallback, chosen))
+    return None if content is None else _load(content)
+
+
+def torch_key(release: Version, index: str, fallback: str | None, python: str) -> str:
+    """The key in the store: release and Python for people, and a digest of where it comes from."""
+    return f"{release.public}-cp{python.replace('.', '')}-{digest([index, fallback])[:12]}"
+
+
+def choose_python(release: Version, running: Sequence[int] | None = None) -> str:
+    """The CPython to fetch for: the running one if the release has it, else its newest."""
+    known = torch_facts(release).pythons
+    own = Version(".".join(map(str, running or sys.version_info[:2])))
+    return str(own if own in known else max(known))
+
+
+def _load(content: Path) -> TorchTree:
+    return TorchTree(root=content, **read_json(content / _RECORD))
+
+
+def _make(content: Path, release: Version, index: str, fallback: str | None, python: str) -> None:
+    with tempfile.TemporaryDirectory(dir=content.parent) as name:
+        folder = Path(name)
+        source = _fetch(folder, release, index, fallback, python)
+        wheels = sorted(folder.glob("*.whl"))
+        if len(wheels) != 1:
+            raise ToolchainError(f"pip left {len(wheels)} wheels for torch {release}")
+        wheel = wheels[0]
+        sha256 = file_digest(wheel)
+        pip.unpack_wheel(wheel, content)
+        wheel.unlink()
+    version, cuda = read_version(content / "torch" / "version.py")
+    if Version(version).public != release.public:
+        raise ToolchainError(f"asked for torch {release}, got {version}", where=wheel.name)
+    tree = TorchTree(
+        root=content,
+        release=str(release),
+        version=version,
+        python=python,
+        file=wheel.name,
+        sha256=sha256,
+        source=source,
+        cuda=cuda,
+        cxx11_abi=measure_cxx11_abi(content / "torch" / "lib" / "libc10.so"),
+    )
+    record = {name: value for name, value in asdict(tree).items() if name != "root"}
+    write_json(content / _RECORD, record)
+
+
+def _fetch(folder: Path, release: Version, index: str, fallback: str | None, python: str) -> str:
+    """Put the release's wheel into ``folder``; return where it came from."""
+    wanted = _arguments(release, python)
+    what = f"torch {release} for CPython {python}"
+    console.step(f"fetching {what} from {index}")
+    named = ("--index-url", index, "--retries", "1", "--timeout", "15", "--no-cache-dir")
+    done = pip.download(
+        ("--verbose", *named, *wanted), into=folder, env=pip.index_environment(folder)
+    )
+    if done.ok:
+        return f"index {index}"
+    if not is_unreachable(done) or fallback != PYPI:
+        raise ToolchainError(
+            f"{index} gave no {what} ({pip.why(done)})",
+            where="torch-index",
+            next_step='check the index, or allow torch-fallback = "pypi"'
+            if fallback != PYPI
+            else "name a release that the index has",
+        )
+    reason = f"{index} cannot be reached"
+    console.warn(f"{reason}; taking {what} from pip's own index: a build for another CUDA release")
+    done = pip.download((*wanted, "--no-cache-dir"), into=folder, env=pip.user_environment(folder))
+    check(
+        done,
+        ToolchainError,
+        doing=f"fetching {what} from pip's own index",
+        next_step="check that pip reaches its index",
+    )
+    return f"pypi fallback: {reason}"
+
+
+def is_unreachable(done: Completed) -> bool:
+    """Whether a failed pip (run with ``--verbose``) got no answer; "no such file" is an answer."""
+    return bool(_NO_ANSWER.search(done.stdout + done.stderr))
+
+
+def _arguments(release: Version, python: str) -> tuple[str, ...]:
+    """The wheel of one release and one CPython, which need not be the running one."""
+    tag = f"cp{python.replace('.', '')}"
+    tags = (f"{name}_{platform.machine()}" for name in _PLATFORMS)
+    platforms = (arg for name in tags for arg in ("--platform", name))
+    interpreter = ("--python-version", python.rstrip("t"), "--implementation", "cp", "--abi", tag)
+    return (*interpreter, *platforms, f"torch=={release.public}")
+
+
+def read_version(path: Path) -> tuple[str, str | None]:
+    """``__version__`` and ``cuda`` of a ``torch/version.py``, read without running it.
+
+    Raises ``ToolchainError`` when there is no version in it.
+    """
+    found: dict[str, object] = {}
+    try:
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise ToolchainError(f"cannot be read: {error}", where=str(path)) from error
+    for statement in statements:
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            target = statement.targets[0]
+        elif isinstance(statement, ast.AnnAssign):
+            target = statement.target
+        else:
+            continue
+        if isinstance(target, ast.Name) and isinstance(statement.value, ast.Constant):
+            found[target.id] = statement.value.value
+    version, cuda = found.get("__version__"), found.get("cuda")
+    if not isinstance(version, str):
+        raise ToolchainError("no __version__", where=str(path))
+    return version, cuda if isinstance(cuda, str) else None
+
+
+def measure_cxx11_abi(library: Path) -> bool:
+    """Whether ``libc10.so`` was built with the C++11 string ABI: its constructors' names tell.
+
+    Raises ``ToolchainError`` when it has none of them, ``FormatError`` when it is no library.
+    """
+    if not library.is_file():
+        raise ToolchainError("no libc10.so in the wheel", where=str(library))
+    names = [
+        symbol.name for symbol in read_elf(library).defined if symbol.name.startswith(_ERROR_CLASS)
+    ]
+    if not names:
+        raise ToolchainError("no constructor of c10::Error to tell the ABI by", where=str(library))
+    return any("__cxx11" in name for name in names)

@@ -1,0 +1,1 @@
+"""A fake CUDA driver, and what the tests of the CUDA host code need beside it."""

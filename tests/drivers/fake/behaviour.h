@@ -1,0 +1,68 @@
+// How the fake driver behaves, read once from the environment:
+//
+//   FAKECUDA_DEVICES   capabilities, "8.0,9.0" (default "8.0"); "none": cuInit answers 100
+//   FAKECUDA_VERSION   CUDA release of the driver, "12010" for 12.1 (default 12040)
+//   FAKECUDA_FAIL      "cuInit=100,cuLaunchKernel=segv,load=hang,*=34": what a call does instead of
+//                      its work: a result code, segv, abort, exit:CODE, hang. "load" is the
+//                      library's constructor, "*" every call that has no entry of its own
+//   FAKECUDA_LOG       file that gets a line a call: "PID TID cuInit", and "PID TID refused ..."
+//   FAKECUDA_KERNELS   library of tests/fibers that runs the kernels; without it launches are
+//                      checked, not run
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace fake {
+
+using Result = int32_t;
+
+// Results of cuda.h that the fake gives.
+constexpr Result kInvalidValue = 1;
+constexpr Result kNotInitialized = 3;
+constexpr Result kNoDevice = 100;
+constexpr Result kInvalidDevice = 101;
+constexpr Result kInvalidImage = 200;
+constexpr Result kInvalidContext = 201;
+constexpr Result kNoBinaryForGpu = 209;
+constexpr Result kInvalidPtx = 218;
+constexpr Result kUnsupportedPtxVersion = 222;
+constexpr Result kInvalidHandle = 400;
+constexpr Result kNotFound = 500;
+constexpr Result kLaunchOutOfResources = 701;
+constexpr Result kLaunchFailed = 719;
+constexpr Result kCaptureUnsupported = 900;
+
+// What the fake knows of the GPUs with one capability.
+struct Model {
+  int32_t arch;  // 80 for 8.0
+  const char* name;
+  int32_t processors;
+  int32_t shared_optin;  // bytes of shared memory a block may ask for
+};
+
+struct Behaviour {
+  std::vector<Model> devices;
+  int32_t version = 12040;
+  std::string kernels;
+  std::string log;
+  std::map<std::string, std::string> fail;
+};
+
+const Behaviour& GetBehaviour();
+
+// Logs and counts a call, then does what FAKECUDA_FAIL asks; 0 when the call shall do its work.
+Result Enter(const char* call);
+
+// Logs why a call is refused, keeps the reason, and returns `result`.
+Result Refuse(Result result, const char* call, const std::string& why);
+
+// How often Enter was called for `call`.
+int64_t CallCount(const std::string& call);
+
+// The reason given by the last Refuse, "" if there was none.
+const char* LastRefusal();
+
+}  // namespace fake

@@ -1,0 +1,102 @@
+"""A project folder as a build leaves it: cells of a small matrix, their records, their wheels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from packaging.version import Version
+
+from tests.factory.wheelmaker import make_cell
+from wheelfab.records import file_digest, write_json
+from wheelfab.variant import Cell
+
+CELLS = (
+    "cpu-torch2.4",
+    "cpu-torch2.10",
+    "cu118-torch2.4",
+    "cu118-torch2.10",
+    "cu121-torch2.4",
+    "cu121-torch2.10",
+)
+RUN_ON = {"torch2.4": ("2.4.1",), "torch2.10": ("2.10.0", "2.13.0")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Variant:
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pin:
+    name: str
+    run_on: tuple[Version, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cell:
+    """What of a cell the later steps read: its names and the releases it is to run on."""
+
+    id: str
+    variant: _Variant
+    pin: _Pin
+
+
+def cells(names: Sequence[str] = CELLS) -> tuple[Cell, ...]:
+    """Cells by their identifiers, which are put together here and never parsed elsewhere."""
+    return tuple(_cell(name) for name in names)
+
+
+def _cell(name: str) -> Cell:
+    variant, _, pin = name.partition("-")
+    run_on = tuple(Version(release) for release in RUN_ON[pin])
+    cell = _Cell(id=name, variant=_Variant(name=variant), pin=_Pin(name=pin, run_on=run_on))
+    return cast("Cell", cell)
+
+
+def build_cell(root: Path, cell: str, **switches: Any) -> Path:
+    """Put the wheel of ``cell`` into ``dist/`` and its record beside it, as a build does."""
+    wheel = make_cell(root / "dist", cell, **switches)
+    record_cell(root, cell, "ok", wheel=wheel.name, sha256=file_digest(wheel))
+    return wheel
+
+
+def build_all(root: Path, names: Sequence[str] = CELLS, **switches: Any) -> None:
+    """All of ``names``, built."""
+    for name in names:
+        build_cell(root, name, **switches)
+
+
+def record_cell(root: Path, cell: str, state: str, **others: Any) -> None:
+    """Write ``build/<cell>/build.json``."""
+    record = {"cell": cell, "state": state, "wheel": None, "reason": ""} | others
+    write_json(root / "build" / cell / "build.json", record)
+
+
+def record_loops(
+    root: Path,
+    cell: str,
+    wheel: Path,
+    runs: Mapping[str, Mapping[str, Any]],
+    skipped: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """Write ``build/loops/<cell>.json``: for each torch release what is not as usual in its run."""
+    sha256 = file_digest(wheel)
+    usual = {
+        "sha256": sha256,
+        "python": "3.11.7",
+        "libraries": "stubs",
+        "passed": True,
+        "text": "100 of 100 fresh, 1000 of 1000 forked",
+    }
+    record = {
+        "schema": 1,
+        "cell": cell,
+        "wheel": wheel.name,
+        "sha256": sha256,
+        "runs": [{**usual, "torch": torch, **run} for torch, run in runs.items()],
+        "skipped": list(skipped),
+    }
+    write_json(root / "build" / "loops" / f"{cell}.json", record)

@@ -1,0 +1,191 @@
+"""ELF facts agree with pyelftools; broken files are refused, whatever is broken in them."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+
+import pytest
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
+from elftools.elf.sections import SymbolTableSection
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.factory.elfmaker import make_library
+from wheelfab.elf import Elf, is_elf, parse_elf, read_elf
+from wheelfab.errors import FormatError
+
+LIBRARY = make_library(
+    defined=("first", "second"),
+    undefined=("wanted",),
+    weak=("maybe",),
+    needed=("libc.so.6", "libm.so.6"),
+    soname="libours.so",
+    runpath="$ORIGIN",
+)
+
+
+def real_files() -> list[Path]:
+    """Extension modules of this Python's environment: compiled by others, with versions."""
+    names = ("_ctypes", "pydantic_core._pydantic_core", "zlib", "_ssl")
+    specs = [importlib.util.find_spec(name) for name in names]
+    origins = [spec.origin for spec in specs if spec and spec.origin]
+    return [Path(origin) for origin in origins if origin.endswith(".so")]
+
+
+@pytest.mark.parametrize("path", real_files(), ids=lambda path: path.name)
+def test_facts_agree_with_pyelftools(path: Path) -> None:
+    facts = read_elf(path)
+    with path.open("rb") as file:
+        elf = ELFFile(file)
+        dynamic = elf.get_section_by_name(".dynamic")
+        assert isinstance(dynamic, DynamicSection)
+        tags = {tag.entry.d_tag: tag for tag in dynamic.iter_tags()}
+        needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]
+        assert facts.machine == {"EM_X86_64": 62, "EM_AARCH64": 183}[elf["e_machine"]]
+        assert list(facts.needed) == needed
+        assert facts.soname == (tags["DT_SONAME"].soname if "DT_SONAME" in tags else None)
+        assert facts.rpath == (tags["DT_RPATH"].rpath if "DT_RPATH" in tags else None)
+        assert facts.runpath == (tags["DT_RUNPATH"].runpath if "DT_RUNPATH" in tags else None)
+        assert [section.name for section in facts.sections] == [s.name for s in elf.iter_sections()]
+        assert symbols_of(facts) == reference_symbols(elf)
+        assert dict(facts.version_needs) == reference_needs(elf)
+
+
+def symbols_of(facts: Elf) -> list[tuple[str, bool, str | None]]:
+    """Name, whether defined, and version of each symbol, sorted."""
+    return sorted(
+        [(symbol.name, True, symbol.version) for symbol in facts.defined]
+        + [(symbol.name, False, symbol.version) for symbol in facts.undefined],
+        key=str,
+    )
+
+
+def reference_symbols(elf: ELFFile) -> list[tuple[str, bool, str | None]]:
+    """As ``symbols_of``, by pyelftools; only versions that are wanted are compared."""
+    table, versions = elf.get_section_by_name(".dynsym"), elf.get_section_by_name(".gnu.version")
+    needs = elf.get_section_by_name(".gnu.version_r")
+    assert isinstance(table, SymbolTableSection)
+    assert isinstance(versions, GNUVerSymSection | None)
+    names = {}
+    if isinstance(needs, GNUVerNeedSection):
+        for _, wanted in needs.iter_versions():
+            names.update({item["vna_other"]: item.name for item in wanted})
+    found = []
+    for number, symbol in enumerate(table.iter_symbols()):
+        if symbol.name:
+            index = versions.get_symbol(number)["ndx"] if versions else None
+            defined = symbol["st_shndx"] != "SHN_UNDEF"
+            found.append((symbol.name, defined, names.get(index)))
+    return sorted(found, key=str)
+
+
+def reference_needs(elf: ELFFile) -> dict[str, tuple[str, ...]]:
+    """Library to versions, by pyelftools."""
+    section = elf.get_section_by_name(".gnu.version_r")
+    if not isinstance(section, GNUVerNeedSection):
+        return {}
+    return {need.name: tuple(v.name for v in wanted) for need, wanted in section.iter_versions()}
+
+
+def test_a_handmade_library_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "libours.so"
+    path.write_bytes(LIBRARY)
+    facts = read_elf(path)
+    assert is_elf(path)
+    assert facts.needed == ("libc.so.6", "libm.so.6")
+    assert (facts.soname, facts.rpath, facts.runpath) == ("libours.so", None, "$ORIGIN")
+    assert [symbol.name for symbol in facts.defined] == ["first", "second"]
+    assert [(symbol.name, symbol.weak) for symbol in facts.undefined] == [
+        ("wanted", False),
+        ("maybe", True),
+    ]
+    section = facts.section(".dynstr")
+    assert section is not None
+    assert section.size > 0
+    assert facts.section(".nv_fatbin") is None
+
+
+@pytest.mark.parametrize(("stack", "executable"), [(6, False), (7, True), (None, True)])
+def test_an_executable_stack_is_one_that_is_asked_for_or_not_denied(
+    stack: int | None, executable: bool
+) -> None:
+    assert parse_elf(make_library(stack=stack), where="x").executable_stack is executable
+
+
+def test_symbols_can_be_left_out() -> None:
+    facts = parse_elf(LIBRARY, where="x", symbols=False)
+    assert facts.defined == facts.undefined == ()
+    assert facts.needed == ("libc.so.6", "libm.so.6")
+
+
+def patched(offset: int, form: str, value: int) -> bytes:
+    """The library with one field overwritten."""
+    data = bytearray(LIBRARY)
+    struct.pack_into(form, data, offset, value)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not an ELF file"),
+        (b"#!/bin/sh\n" * 10, "not an ELF file"),
+        (LIBRARY[:40], "not an ELF file"),
+        (patched(4, "<B", 1), "not a 64-bit little-endian"),
+        (patched(5, "<B", 2), "not a 64-bit little-endian"),
+        (patched(40, "<Q", 1 << 40), "lies outside the file"),
+        (patched(58, "<H", 63), "section headers of 63 bytes"),
+        (patched(60, "<H", 60000), "lies outside the file"),
+        (patched(62, "<H", 9), "section names in section 9 of 5"),
+        (patched(56, "<H", 60000), "segments"),
+        (LIBRARY[:-64], "lies outside the file"),
+    ],
+)
+def test_what_is_broken_is_named(data: bytes, says: str) -> None:
+    with pytest.raises(FormatError, match=says) as caught:
+        parse_elf(data, where="here.so")
+    assert caught.value.where == "here.so"
+
+
+@settings(max_examples=300, deadline=2000)
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(0, len(LIBRARY) - 1), st.binary(min_size=1, max_size=8)), max_size=6
+    ),
+    length=st.integers(0, len(LIBRARY)),
+)
+def test_no_mutation_gives_another_error(changes: list[tuple[int, bytes]], length: int) -> None:
+    data = bytearray(LIBRARY)
+    for at, piece in changes:
+        data[at : at + len(piece)] = piece
+    try:
+        parse_elf(bytes(data[: length or None]), where="x")
+    except FormatError as error:
+        assert str(error).startswith("x: ")
+
+
+@settings(max_examples=100, deadline=5000)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 40))
+def test_no_mutation_of_a_real_header_gives_another_error(seed: int, count: int) -> None:
+    import random
+
+    random_ = random.Random(seed)
+    data = bytearray(smallest_real_file())
+    for _ in range(count):
+        near = random_.choice((64, 2000, len(data)))
+        at = random_.choice((random_.randrange(near), len(data) - 1 - random_.randrange(near)))
+        data[at] = random_.choice((0, 1, 0x7F, 0x80, 0xFF, random_.randrange(256)))
+    try:
+        parse_elf(bytes(data), where="x")
+    except FormatError:
+        pass
+
+
+def smallest_real_file() -> bytes:
+    """The smallest extension module at hand: it has versions, which the handmade one lacks."""
+    files = real_files()
+    return min(files, key=lambda path: path.stat().st_size).read_bytes() if files else LIBRARY

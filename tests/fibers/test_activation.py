@@ -1,0 +1,44 @@
+"""silu_and_mul beyond its standard input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fibers import operations, references
+from fibers.accuracy import normal, random_for
+from fibers.dtypes import DType, decode
+from fibers.emulation import Emulation
+
+_TOLERANCE = {DType.F32: 1e-6, DType.F16: 1e-3, DType.BF16: 8e-3}
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100, 1024, 2056, 5000])
+@pytest.mark.parametrize("dtype", DType)
+def test_any_row_length(emulation: Emulation, dtype: DType, size: int) -> None:
+    x = normal(random_for(f"silu {size}"), (2, 2 * size), dtype)
+    got = operations.silu_and_mul(emulation, dtype, x)
+    expected = references.silu_and_mul(decode(x, dtype))
+    np.testing.assert_allclose(decode(got, dtype), expected, rtol=_TOLERANCE[dtype], atol=1e-7)
+
+
+@pytest.mark.parametrize(("out_skew", "x_skew"), [(2, 0), (0, 2), (2, 2)])
+def test_rows_that_128_bit_loads_cannot_read(
+    emulation: Emulation, out_skew: int, x_skew: int
+) -> None:
+    x = operations.placed(normal(random_for("silu"), (2, 128), DType.F16), x_skew)
+    aligned = operations.silu_and_mul(emulation, DType.F16, operations.placed(x))
+    got = operations.silu_and_mul(emulation, DType.F16, x, out_skew)
+    np.testing.assert_array_equal(got, aligned)
+
+
+def test_far_from_zero_it_is_the_identity_or_zero(emulation: Emulation) -> None:
+    gates = [-1e30, -200.0, 0.0, 200.0, 1e30, np.inf]
+    x = np.array([[*gates, *np.ones(len(gates))]], np.float32)
+    got = operations.silu_and_mul(emulation, DType.F32, x)
+    np.testing.assert_array_equal(got[0], [0, 0, 0, 200.0, np.float32(1e30), np.inf])
+
+
+@pytest.mark.parametrize("shape", [(0, 64), (3, 0)])
+def test_empty_input(emulation: Emulation, shape: tuple[int, int]) -> None:
+    assert operations.silu_and_mul(emulation, DType.F32, np.zeros(shape, np.float32)).size == 0
