@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -144,7 +144,7 @@ class _Planner:
         known = self.made.get(action.id)
         if known is not None:
             cells = tuple(dict.fromkeys(known.cells + action.cells))
-            action = _replace_cells(known, cells)
+            action = replace(known, cells=cells)
         self.made[action.id] = action
         return action.id
 
@@ -329,20 +329,6 @@ def python() -> str:
 def _torch_scope(cell: Cell) -> str:
     index = cell.variant.torch_index
     return f"{cell.pin.name}-{digest([index, cell.variant.torch_fallback])[:8]}"
-
-
-def _replace_cells(action: Action, cells: tuple[str, ...]) -> Action:
-    return Action(
-        id=action.id,
-        kind=action.kind,
-        steps=action.steps,
-        needs=action.needs,
-        cells=cells,
-        inputs=action.inputs,
-        identity=action.identity,
-        pin=action.pin,
-        need_keys=action.need_keys,
-    )
 
 
 @lru_cache

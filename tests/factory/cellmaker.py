@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from packaging.version import Version
-
+from tests.factory.matrixmaker import MATRIX, load
 from tests.factory.wheelmaker import make_cell
 from wheelfab.records import file_digest, write_json
-from wheelfab.variant import Cell
+from wheelfab.variant import Cell, expand
 
 CELLS = (
     "cpu-torch2.4",
@@ -21,39 +21,18 @@ CELLS = (
     "cu121-torch2.4",
     "cu121-torch2.10",
 )
-RUN_ON = {"torch2.4": ("2.4.1",), "torch2.10": ("2.10.0", "2.13.0")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Variant:
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pin:
-    name: str
-    run_on: tuple[Version, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Cell:
-    """What of a cell the later steps read: its names and the releases it is to run on."""
-
-    id: str
-    variant: _Variant
-    pin: _Pin
 
 
 def cells(names: Sequence[str] = CELLS) -> tuple[Cell, ...]:
-    """Cells by their identifiers, which are put together here and never parsed elsewhere."""
-    return tuple(_cell(name) for name in names)
+    """Cells of the small matrix by their identifiers."""
+    by_name = {cell.id: cell for cell in _all_cells()}
+    return tuple(by_name[name] for name in names)
 
 
-def _cell(name: str) -> Cell:
-    variant, _, pin = name.partition("-")
-    run_on = tuple(Version(release) for release in RUN_ON[pin])
-    cell = _Cell(id=name, variant=_Variant(name=variant), pin=_Pin(name=pin, run_on=run_on))
-    return cast("Cell", cell)
+@lru_cache
+def _all_cells() -> tuple[Cell, ...]:
+    with TemporaryDirectory() as folder:
+        return expand(load(Path(folder), MATRIX)).cells
 
 
 def build_cell(root: Path, cell: str, **switches: Any) -> Path:

@@ -40,7 +40,7 @@ def tree(folder: Path) -> dict[str, bytes | str]:
     """Names with bytes or link targets below ``folder``."""
     return {
         path.relative_to(folder).as_posix(): (
-            os.readlink(path) if path.is_symlink() else path.read_bytes()
+            str(path.readlink()) if path.is_symlink() else path.read_bytes()
         )
         for path in folder.rglob("*")
         if path.is_symlink() or path.is_file()

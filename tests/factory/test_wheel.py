@@ -173,9 +173,7 @@ def test_a_nul_byte_in_a_name_is_seen(tmp_path: Path) -> None:
     assert kinds(path) == [K.BAD_PATH]
 
 
-@pytest.mark.parametrize(
-    "library", ["_C.abi3.so", "_C.so", "lib/libx.so"], ids=lambda name: str(name)
-)
+@pytest.mark.parametrize("library", ["_C.abi3.so", "_C.so", "lib/libx.so"])
 def test_libraries_that_fit_an_abi3_wheel(tmp_path: Path, library: str) -> None:
     assert kinds(make_wheel(tmp_path, files={f"freewheel/{library}": b""})) == []
 

@@ -195,16 +195,10 @@ def test_the_documented_line_gives_each_variant_and_the_stable_pin(
     assert newer.installed == {"freewheel": "0.1.0+cpu.torch2.10", "torch": TORCH_213}
 
 
-def test_our_index_alone_needs_no_version(clean: Environment, site: Site) -> None:
-    done = clean.install("freewheel", "--index-url", f"{site.url}/ours/cu121/torch2.4/")
-    assert done.ok, done.stderr
-    assert clean.installed == {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}
-
-
 def test_another_order_of_indexes_gives_the_same_or_is_refused(
     clean: Environment, site: Site
 ) -> None:
-    """uv looks at extra indexes in their order and stops at the first that has the project."""
+    """For uv: it looks at extra indexes in their order and stops at the first that has the project."""
     second = ("--extra-index-url", f"{site.url}/second/")
     done = clean.install(*second, *site.line("cu121-torch2.4"))
     right = {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}
@@ -245,7 +239,7 @@ def test_a_byte_changed_after_the_page_was_made_is_refused(clean: Environment, s
     assert clean.installed == {"torch": TORCH_24}
 
 
-def test_a_published_folder_is_served_through_its_link(
+def test_our_index_alone_needs_no_version_and_is_served_through_its_link(
     clean: Environment, site: Site, tmp_path: Path
 ) -> None:
     publish(built_wheels(tmp_path, cells()), site.root / "public", expected=cells())

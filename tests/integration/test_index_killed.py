@@ -39,7 +39,7 @@ EVENTS = frozenset(
 
 
 def in_child(work: Callable[[], object], kill_at: int | None) -> tuple[int, int]:
-    """Run ``work`` in a fork, killed at its ``kill_at``-th event; the wait status and the events."""
+    """Run ``work`` in a fork, killed at its ``kill_at``-th event: wait status, number of events."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -69,7 +69,7 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[CellWheel,
     for version in ("0.1.0", "0.2.0"):
         root = tmp_path_factory.mktemp(version)
         names = [cell.id for cell in CELLS]
-        build_all(root, names, public=version, files={"freewheel/data": random.randbytes(1 << 16)})
+        build_all(root, names, public=version, files={"freewheel/data": os.urandom(1 << 16)})
         found.append(built_wheels(root, CELLS))
         publish(found[-1], root / "warm", expected=CELLS)  # so that no child has to import
     return tuple(found)
@@ -84,7 +84,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(
     if not first:
         publish(releases[0], old, expected=CELLS)
     wheels = releases[0] if first else releases[1]
-    before = None if first else os.readlink(old / "current")
+    before = None if first else (old / "current").readlink()
 
     def attempt(number: int, kill_at: int | None) -> tuple[Path, int, int]:
         target = tmp_path / str(number)
@@ -94,7 +94,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(
 
     target, status, total = attempt(0, None)
     assert status == 0
-    after = os.readlink(target / "current")
+    after = (target / "current").readlink()
     assert total > MOMENTS
     # the switch itself is among the last events, so these are always tried
     moments = {
@@ -106,13 +106,13 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(
         target, status, _ = attempt(moment, moment)
         assert os.WTERMSIG(status) == signal.SIGKILL
         link = target / "current"
-        state = os.readlink(link) if link.is_symlink() else None
+        state = link.readlink() if link.is_symlink() else None
         assert state in (before, after)
         if state is not None:
             verify_index(link)
         states.append(state)
         done = publish(wheels, target, expected=CELLS)
-        assert os.readlink(link) == after
+        assert link.readlink() == after
         assert len(done.catalog.files) == len(CELLS) * (1 if first else 2)
         assert {path.name for path in target.iterdir()} == {"current", "snapshots"}
         assert not [path for path in (target / "snapshots").iterdir() if path.suffix == ".part"]

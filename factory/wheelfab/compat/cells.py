@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,8 +55,15 @@ def _outcome(folders: Folders, cell: str) -> tuple[CellState, Wheel | None, str]
     if record is None:
         return CellState.MISSING, None, "it was not built"
     state = CellState(record["state"])
-    if state is not CellState.OK:
-        return state, None, str(record.get("reason", ""))
+    if state is CellState.OK:
+        return _wheel(folders, cell, record)
+    return state, None, str(record.get("reason", ""))
+
+
+def _wheel(
+    folders: Folders, cell: str, record: Mapping[str, Any]
+) -> tuple[CellState, Wheel | None, str]:
+    """The wheel of a record that says ``ok``, if it is still the one that the build left."""
     path = folders.dist / str(record.get("wheel"))
     if not path.is_file():
         return CellState.MISSING, None, f"its wheel {path.name} is not in dist/"

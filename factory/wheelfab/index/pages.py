@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wheelfab.index.catalog import CATALOG, FILES, Catalog, Listed, install_line
 from wheelfab.records import to_plain
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 API_VERSION = "1.1"
 
@@ -91,8 +90,6 @@ def _html(template: str, **values: object) -> str:
 
 @lru_cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     return Environment(
         loader=PackageLoader("wheelfab.index"),
         autoescape=True,

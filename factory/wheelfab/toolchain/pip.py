@@ -17,6 +17,7 @@ from wheelfab.run import Completed, fetch_environment, run, tool_environment
 
 _NO_DISK = re.compile(r"No space left on device|Errno 28\b|Disk quota exceeded")
 _TRANSPORT = {"cert": "PIP_CERT", "client-cert": "PIP_CLIENT_CERT", "proxy": "PIP_PROXY"}
+_LEVELS = ("global", "user", "site", ":env:")  # pip's own order: the last one counts
 _TIMEOUT = 3600.0
 
 
@@ -104,11 +105,13 @@ def transport_settings() -> Mapping[str, str]:
 
 
 def transport_from(listing: str) -> Mapping[str, str]:
-    """The settings of ``pip config list`` that say how to reach the network; later ones count."""
-    found = {}
+    """The settings of ``pip config list`` that say how to reach the network."""
+    found: dict[str, tuple[int, str]] = {}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
-        variable = _TRANSPORT.get(name.rpartition(".")[2])
-        if variable and value[:1] in ("'", '"'):
-            found[variable] = str(ast.literal_eval(value))
-    return found
+        level, _, option = name.rpartition(".")
+        variable = _TRANSPORT.get(option)
+        if variable and level in _LEVELS and value[:1] in ("'", '"'):
+            ranked = (_LEVELS.index(level), str(ast.literal_eval(value)))
+            found[variable] = max(found.get(variable, ranked), ranked)
+    return {variable: value for variable, (_, value) in found.items()}
