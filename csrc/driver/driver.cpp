@@ -97,7 +97,8 @@ std::string Driver::Open() {
   }
   FW_DRIVER_CALLS(FW_LOOK_UP)
   FW_DRIVER_OPTIONAL_CALLS(FW_LOOK_UP)
-  library_ = FileOf(reinterpret_cast<const void*>(cuDriverGetVersion));
+  library_ = FileOf(cuInit != nullptr ? reinterpret_cast<const void*>(cuInit)
+                                      : reinterpret_cast<const void*>(cuDriverGetVersion));
   FW_DRIVER_CALLS(FW_REQUIRE)
 #undef FW_LOOK_UP
 #undef FW_REQUIRE

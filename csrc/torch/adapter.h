@@ -1,9 +1,10 @@
 // Turns an operation over fw::Tensor into a function over a binding's own tensors. A binding is a
 // struct Torch with the types Tensor, Guard(device) and Allocation(device) and the functions
-// View(tensor), ParallelFor, and Scratch(allocation, count).
+// View(tensor), IsMeta(tensor), ParallelFor, and Scratch(allocation, count).
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <type_traits>
 
 #include "torch/bind.h"
@@ -28,14 +29,25 @@ struct Adapter<Torch, operation> {
   }
 
   // The Meta implementation: nothing is returned, so there is no shape to infer, and sizes may be
-  // symbols; checks happen when the operation runs.
-  static void Meta(Native<Args>...) {}
+  // symbols; checks happen when the operation runs. A meta tensor among others is refused here, since
+  // torch would call this for them all and nothing would be computed.
+  static void Meta(Native<Args>... args) {
+    if (!(IsMeta(args) && ...)) {
+      throw std::runtime_error("freewheel: some tensors are on the meta device and some are not");
+    }
+  }
 
  private:
   static Tensor View(const typename Torch::Tensor& tensor) { return Torch::View(tensor); }
   template <class Number>
   static std::enable_if_t<std::is_arithmetic_v<Number>, Number> View(Number number) {
     return number;
+  }
+
+  static bool IsMeta(const typename Torch::Tensor& tensor) { return Torch::IsMeta(tensor); }
+  template <class Number>
+  static std::enable_if_t<std::is_arithmetic_v<Number>, bool> IsMeta(Number) {
+    return true;
   }
 
   static int32_t Device(const Tensor& tensor) { return tensor.cuda ? tensor.device : -1; }

@@ -71,6 +71,8 @@ struct Classic {
     return view;
   }
 
+  static bool IsMeta(const at::Tensor& tensor) { return tensor.is_meta(); }
+
   // at::parallel_for over a body that throws nothing: the template itself keeps an exception_ptr,
   // whose inline functions ask for a libstdc++ newer than glibc 2.28's time.
   static void ParallelFor(int64_t begin, int64_t end, int64_t grain, FwBody body, void* context) {

@@ -56,6 +56,12 @@ struct Stable {
     return view;
   }
 
+  static bool IsMeta(const torch::stable::Tensor& tensor) {
+    int32_t type = 0;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor.get(), &type));
+    return type == aoti_torch_device_type_meta();
+  }
+
   static void ParallelFor(int64_t begin, int64_t end, int64_t grain, FwBody body, void* context) {
     torch::stable::parallel_for(begin, end, grain, [=](int64_t first, int64_t last) {
       body(first, last, context);

@@ -150,17 +150,17 @@ def _set_metadata(pyproject: Path, cell: Cell) -> str:
         if canonicalize_name(Requirement(str(item)).name) != "torch"
     ]
     project["dependencies"] = [f"torch{cell.pin.requirement}", *others]
-    dynamic = [str(item) for item in project.get("dynamic", []) if item != "dependencies"]
-    project["dynamic"] = dynamic
-    _drop_provider(document)
+    project.pop("dynamic", None)
+    _drop_providers(document)
     pyproject.write_text(tomlkit.dumps(document), encoding="utf-8")
     return version
 
 
-def _drop_provider(document: tomlkit.TOMLDocument) -> None:
-    """The staged metadata is static: a provider that asks this machine has no say."""
-    backend = document.get("tool", {}).get("scikit-build", {})
-    backend.get("metadata", {}).pop("dependencies", None)
+def _drop_providers(document: tomlkit.TOMLDocument) -> None:
+    """The staged metadata is static: what would ask this machine has no say."""
+    tool = document.get("tool", {})
+    tool.pop("dynamic-metadata", None)
+    tool.get("scikit-build", {}).pop("metadata", None)
 
 
 def _raw_name(package: str, version: str, plan: Plan) -> str:

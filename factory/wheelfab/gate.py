@@ -24,7 +24,7 @@ _NEEDED = re.compile(
 _VERSIONED = re.compile(r"GLIBC|GLIBCXX|CXXABI|GCC")
 _UNDEFINED = re.compile(
     r"aoti_torch_\w+|torch_\w+|GOMP_\w+|omp_\w+|_?Py[A-Z_]\w*"
-    r"|_Z\w*(2at|3c10|5torch)\w*|_ITM_\w+|__gmon_start__|__cxa_finalize"
+    r"|_Z\w*(2at|3c10|5torch|6caffe2)\w*|_ITM_\w+|__gmon_start__|__cxa_finalize"
 )
 _DRIVER = re.compile(r"cu[A-Z]\w+|cuda\w+|nv[a-z]*[A-Z]\w+|__cuda\w+|_ZN\w*4cuda\w*")
 _FILES = re.compile(r".*\.(py|pyi|so)|.*/py\.typed|.*/_build\.json|[^/]+\.dist-info/.+")

@@ -120,7 +120,7 @@ def _try(descriptor: int) -> bool:
 def _is_still(path: Path, descriptor: int) -> bool:
     """Whether the file that we locked is the one that others would open now."""
     try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 

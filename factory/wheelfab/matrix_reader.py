@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 

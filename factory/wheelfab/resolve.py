@@ -82,7 +82,8 @@ class _Resolver:
 
     def _pins(self) -> dict[str, PinDraft]:
         found = {key: self._pin(key, table) for key, table in self.file.torch.items()}
-        self.broken.update(("torch", key) for key, pin in found.items() if pin is None)
+        for key in (key for key, pin in found.items() if pin is None):
+            self.broken |= {("torch", key), ("torch", _meant(key) or key)}
         return {
             key: PinDraft(pin=pin, own=_keys(self.file.torch[key]))
             for key, pin in found.items()
@@ -92,7 +93,8 @@ class _Resolver:
     def _pin(self, key: str, table: PinTable) -> Pin | None:
         found = _PIN.fullmatch(key)
         if found is None:
-            self._flaw(("torch", key), "is neither a series nor a stable pin", _pin_hint(key))
+            better = f'"{meant}"' if (meant := _meant(key)) else '"2.4" or "stable >= 2.10"'
+            self._flaw(("torch", key), "is neither a series nor a stable pin", f"write {better}")
             return None
         kind = AbiKind.STABLE if found["stable"] else AbiKind.CLASSIC
         series = Version(found["series"])
@@ -231,8 +233,7 @@ def _inherited(place: str, name: str) -> str:
     return f"{key_path(('variants', name))}{place.removeprefix('defaults')} (from defaults)"
 
 
-def _pin_hint(key: str) -> str:
+def _meant(key: str) -> str | None:
+    """The pin that a malformed key was probably meant to be."""
     found = _PIN_LIKE.fullmatch(key.strip())
-    if found is None:
-        return 'write "2.4" or "stable >= 2.10"'
-    return f'write "{"stable >= " if found["stable"] else ""}{found["series"]}"'
+    return f"{'stable >= ' if found['stable'] else ''}{found['series']}" if found else None

@@ -199,7 +199,7 @@ def _describe(content: Path) -> Iterator[dict[str, Any]]:
             if stat.S_ISLNK(mode):
                 if not path.resolve().is_relative_to(content.resolve()):
                     raise StoreError("a link that leaves the entry", where=relative)
-                yield {"path": relative, "link": os.readlink(path)}
+                yield {"path": relative, "link": str(path.readlink())}
             elif stat.S_ISREG(mode):
                 size = path.stat().st_size
                 yield {
@@ -233,6 +233,7 @@ def _remove_tree(folder: Path) -> None:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
+    return sorted(name for name in names if not name.startswith("."))

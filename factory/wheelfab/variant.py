@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from packaging.specifiers import SpecifierSet
+from packaging.specifiers import Specifier, SpecifierSet
 
 from wheelfab import facts
 from wheelfab.errors import UsageError
@@ -40,10 +40,11 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excluded:
-    """A cell that is not built, and why."""
+    """A cell that is not built, and why; ``variant`` is the name of its row."""
 
     id: str
     reason: str
+    variant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +68,7 @@ def expand(matrix: Matrix) -> Expansion:
             if reason is None:
                 cells.append(Cell(id=identifier, variant=variant, pin=pin))
             else:
-                excluded.append(Excluded(id=identifier, reason=reason))
+                excluded.append(Excluded(id=identifier, reason=reason, variant=variant.name))
     return Expansion(cells=tuple(cells), excluded=tuple(excluded))
 
 
@@ -94,12 +95,14 @@ def pythons_of(variant: Variant, pin: Pin) -> SpecifierSet:
         {python for release in facts.torch_releases() for python in release.pythons}
     )
     row = allowed_pythons(variant.python, (*everywhere, next_series(everywhere[-1])))
-    bounds = str(variant.python)
+    bounds = list(variant.python)
     if row and row[0] < pythons[0]:
-        bounds += f",>={pythons[0]}"
+        bounds = [bound for bound in bounds if bound.operator not in (">", ">=")]
+        bounds.append(Specifier(f">={pythons[0]}"))
     if row and row[-1] > pythons[-1] and pin.kind is AbiKind.CLASSIC:
-        bounds += f",<{next_series(pythons[-1])}"
-    return SpecifierSet(bounds)
+        bounds = [bound for bound in bounds if bound.operator not in ("<", "<=")]
+        bounds.append(Specifier(f"<{next_series(pythons[-1])}"))
+    return SpecifierSet(",".join(map(str, bounds)))
 
 
 def _cells_named(expansion: Expansion, name: str) -> set[str]:
@@ -109,6 +112,8 @@ def _cells_named(expansion: Expansion, name: str) -> set[str]:
     for entry in expansion.excluded:
         if entry.id == name:
             raise UsageError(f"{name} is excluded: {entry.reason}", where="matrix.toml: exclude")
+        if entry.variant == name:
+            raise UsageError(f"every cell of {name} is excluded", where="matrix.toml: exclude")
     variants = tuple(dict.fromkeys(cell.variant.name for cell in expansion.cells))
     known = (*variants, *(cell.id for cell in expansion.cells))
     hint = did_you_mean(name, known)

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 from zipfile import ZipFile
 
@@ -22,6 +21,7 @@ from wheelfab.errors import FormatError
 from wheelfab.manifest import Entry, Member, manifest_flaws, parse_manifest
 
 _BUILD_RECORD = re.compile(r"[^/]+/_build\.json")
+_LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _LIBRARY_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+[a-z]*)|(?P<abi3>abi3))[^./]*\.so$")
 
 
@@ -217,7 +217,7 @@ def _wheel_field_flaws(
 
 
 def _library_flaws(archive: ZipFile, tags: frozenset[Tag], *, pure: bool) -> Iterator[Flaw]:
-    libraries = [name for name in archive.namelist() if PurePosixPath(name).suffix == ".so"]
+    libraries = [name for name in archive.namelist() if _LIBRARY.search(name)]
     platforms = {tag.platform for tag in tags}
     for library in libraries:
         if pure or "any" in platforms:

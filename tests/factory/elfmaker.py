@@ -55,7 +55,9 @@ def _assemble(symbols: bytes, strings: bytes, dynamic: bytes, stack: int | None)
     offsets, data = [], b""
     for body, (name, kind, link) in zip(bodies, kinds, strict=True):
         offsets.append(at + len(data))
-        table += struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offsets[-1], len(body), link, 0, 8, 24)
+        table += struct.pack(
+            "<IIQQQQIIQQ", name, kind, 0, 0, offsets[-1], len(body), link, 0, 8, 24
+        )
         data += body + b"\0" * (-len(body) % 8)
     load = struct.pack("<IIQQQQQQ", 1, 5, offsets[1], 0x1000, 0, len(strings), len(strings), 8)
     place = struct.pack("<IIQQQQQQ", 2, 4, offsets[2], 0x9000, 0, len(dynamic), len(dynamic), 8)

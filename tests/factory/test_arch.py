@@ -81,7 +81,7 @@ def test_lists_that_are_read(text: str, expected: str) -> None:
         ("9.7", "no CUDA release knows 9.7; use 9.0"),
         ("13.0", "no CUDA release knows 13.0; use 12.1+PTX"),
         ("1.0", f"no CUDA release knows 1.0; {FORM}"),
-        ("९.0", f"unknown arch '९.0'; {FORM}, or a name such as Ampere"),
+        ("\uff19.0", f"unknown arch '\uff19.0'; {FORM}, or a name such as Ampere"),
     ],
 )
 def test_lists_that_are_refused(text: str, message: str) -> None:

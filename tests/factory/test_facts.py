@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 from packaging.version import Version
 
 import wheelfab.facts
@@ -90,7 +91,7 @@ def test_what_is_not_known_of_a_cuda_release_is_none() -> None:
 
 def test_cuda_releases_grow_within_a_major_and_floors_rise() -> None:
     releases = facts.cuda_releases()
-    for older, newer in zip(releases, releases[1:], strict=False):
+    for older, newer in pairwise(releases):
         assert older.version < newer.version
         assert older.gcc_max <= newer.gcc_max
         assert older.family_floor <= newer.family_floor

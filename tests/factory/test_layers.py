@@ -10,13 +10,14 @@ import wheelfab
 
 ROOT = Path(wheelfab.__file__).parent
 FLOORS = (
-    {"errors", "records", "versions", "arch", "facts"},
-    {"console", "run", "machine", "manifest", "archive"},
-    {"matrix", "legality", "matrix_docs", "wheel", "elf", "fatbin"},
+    {"errors", "records", "versions", "suggest", "arch", "facts"},
+    {"console", "run", "machine", "lock", "archive", "manifest", "lz4"},
+    {"model", "matrix_file", "matrix_reader", "resolve", "legality", "matrix", "matrix_docs"},
+    {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "build"},
-    {"loops"},
+    {"loops", "imports"},
     {"compat"},
     {"index"},
     {"session"},

@@ -127,6 +127,17 @@ def test_a_published_file_never_changes(root: Path) -> None:
     assert "raise the version" in text
 
 
+def test_a_file_of_a_snapshot_that_is_no_longer_served_counts_too(root: Path) -> None:
+    first = go(root)
+    build_all(root, public="0.2.0")
+    go(root)
+    link = root / "public" / "current"
+    link.unlink()
+    link.symlink_to(first.snapshot.relative_to(root / "public"))  # taken back by hand
+    build_cell(root, "cu121-torch2.4", public="0.2.0", files={"freewheel/new.py": b""})
+    assert "published with other bytes" in refused(root)
+
+
 def test_a_new_version_joins_the_old_one(root: Path) -> None:
     first = go(root)
     build_all(root, public="0.2.0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import threading
 import time
 from pathlib import Path
@@ -34,7 +33,7 @@ def store(tmp_path: Path) -> Store:
 def leftovers(store: Store) -> list[str]:
     """What attempts and locks are lying about."""
     folders = (store.root / ".work", store.root / ".locks")
-    return [name for folder in folders if folder.exists() for name in os.listdir(folder)]
+    return [path.name for folder in folders if folder.exists() for path in folder.iterdir()]
 
 
 def test_an_entry_is_made_once_and_found_again(store: Store) -> None:

@@ -33,7 +33,12 @@ def source(tmp_path: Path) -> Path:
 
 def arguments(source: Path, **changes: str) -> list[str]:
     """A command line for ``source``."""
-    options = {"toolchain": "pypi-nvrtc", "cuda": "12.1", "include": "inc", "std": "c++17"} | changes
+    options = {
+        "toolchain": "pypi-nvrtc",
+        "cuda": "12.1",
+        "include": "inc",
+        "std": "c++17",
+    } | changes
     named = [item for name, value in options.items() for item in (f"--{name}", value)]
     return [*named, "--out", str(source.with_suffix(".fatbin")), str(source)]
 
@@ -55,7 +60,9 @@ def test_the_archs_come_from_the_environment(source: Path) -> None:
 def test_without_the_variable_nothing_is_compiled(
     source: Path, environment: dict[str, str]
 ) -> None:
-    with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST is not set; set it as the plan does"):
+    with pytest.raises(
+        UsageError, match="TORCH_CUDA_ARCH_LIST is not set; set it as the plan does"
+    ):
         read_request(arguments(source), environment)
 
 

@@ -47,15 +47,13 @@ def test_a_named_index_is_asked_with_nothing_beside_it(
 
 
 def test_of_a_configuration_only_the_transport_is_taken() -> None:
-    listing = "\n".join(
-        [
-            ":env:.cert='/env.pem'",
-            "global.cert='/global.pem'",
-            "global.extra-index-url='file:///x'",
-            "global.proxy=\"http://it's\"",
-            "user.client-cert='/client.pem'",
-            "nonsense",
-        ]
+    listing = (
+        ":env:.cert='/env.pem'\n"
+        "global.cert='/global.pem'\n"
+        "global.extra-index-url='file:///x'\n"
+        'global.proxy="http://it\'s"\n'
+        "user.client-cert='/client.pem'\n"
+        "nonsense\n"
     )
     assert pip.transport_from(listing) == {
         "PIP_CERT": "/env.pem",
@@ -83,7 +81,7 @@ def test_a_python_without_pip_is_told_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ToolchainError, match="has no pip; run .* -m ensurepip"):
+    with pytest.raises(ToolchainError, match=r"has no pip; run .* -m ensurepip"):
         pip.download(("x",), into=tmp_path, env={})
 
 
@@ -93,7 +91,7 @@ def test_a_wheel_that_writes_elsewhere_is_not_unpacked(tmp_path: Path, name: str
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("evil/__init__.py", "")
         archive.writestr(name, "x")
-    with pytest.raises(FormatError, match="evil-1-py3-none-any.whl"):
+    with pytest.raises(FormatError, match=r"evil-1-py3-none-any\.whl"):
         pip.unpack_wheel(wheel, tmp_path / "into")
     assert not (tmp_path / "into").exists()
     assert not (tmp_path / "outside").exists()

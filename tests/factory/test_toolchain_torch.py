@@ -86,7 +86,9 @@ def test_the_running_python_is_preferred_where_the_release_has_it() -> None:
 
 
 def test_an_unknown_release_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ToolchainError, match=r"nothing is known of torch 9\.9.*known are .*2\.4\.1"):
+    with pytest.raises(
+        ToolchainError, match=r"nothing is known of torch 9\.9.*known are .*2\.4\.1"
+    ):
         torch_facts(Version("9.9"))
 
 

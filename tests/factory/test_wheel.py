@@ -134,6 +134,11 @@ DEFECTS: list[tuple[str, dict[str, Any], list[FlawKind]]] = [
         [K.LIBRARY_TAG],
     ),
     (
+        "library with a version in a pure wheel",
+        {"tag": "py3-none-any", "files": {"freewheel/libx.so.1.2": b""}},
+        [K.LIBRARY_TAG],
+    ),
+    (
         "two build records",
         {"build": OTHER_BUILD, "files": {"other/_build.json": b"{}"}},
         [K.BUILD_RECORD],

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fibers import operations, references, torch_operations
-from fibers.dtypes import DType, Float64, Stored, decode, encode, ulp
-from fibers.emulation import Emulation
-from fibers.operations import Batch
+from . import operations, references, torch_operations
+from .dtypes import DType, Float64, Stored, decode, encode, ulp
+from .emulation import Emulation
+from .operations import Batch
 
 HEAD_SIZES = (64, 80, 96, 128, 256)
 _EPS = 1e-5
@@ -22,7 +22,7 @@ _EPS = 1e-5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """Largest absolute errors of one kernel and of torch, and the largest part of the bound used."""
+    """Largest absolute errors of a kernel and of torch; the largest part of the bound in use."""
 
     kernel: str
     error: float
@@ -188,7 +188,9 @@ def _rotary_embedding(emulation: Emulation, dtype: DType, rng: np.random.Generat
     )
 
 
-def rotary_table(positions: int, rotary_size: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def rotary_table(
+    positions: int, rotary_size: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
     """Cosines, then sines, of the usual frequencies."""
     frequencies = 10000.0 ** (-np.arange(0, rotary_size, 2) / rotary_size)
     angles = np.arange(positions)[:, None] * frequencies

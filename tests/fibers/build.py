@@ -81,7 +81,10 @@ def _units(kernels: Sequence[Path], csrc: Path, flags: tuple[str, ...]) -> list[
     exports = (*own, *abi, csrc / "kernels/launch.h")
     common = (*_FLAGS, *flags)
     return [
-        *(_Unit(source=HERE / n, headers=own, flags=common) for n in ("emulation.cpp", "stacks.cpp")),
+        *(
+            _Unit(source=HERE / n, headers=own, flags=common)
+            for n in ("emulation.cpp", "stacks.cpp")
+        ),
         _Unit(source=HERE / "exports.cpp", headers=exports, flags=common),
         *(_Unit(source=k, headers=shared, flags=(*common, *_KERNEL_FLAGS)) for k in kernels),
     ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fibers.build import build
-from fibers.emulation import Emulation
+from .build import build
+from .emulation import Emulation
 
 
 @pytest.fixture(scope="session")

@@ -60,4 +60,5 @@ def decode(stored: Stored, dtype: DType) -> Float64:
 def ulp(values: Float64, dtype: DType) -> Float64:
     """The distance to the next number of ``dtype``, at each value."""
     _, exponents = np.frexp(np.abs(values))
-    return np.ldexp(1.0, np.maximum(exponents - 1, dtype.smallest_exponent) - dtype.mantissa)
+    exponents = np.maximum(exponents - 1, dtype.smallest_exponent)
+    return np.asarray(np.ldexp(1.0, exponents - dtype.mantissa), np.float64)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fibers.records import EmulKernel, ImageKernels, Launch
+from .records import EmulKernel, ImageKernels, Launch
 
 ORDERS = ("ascending", "descending", "shuffled:1")
 _ERROR_BYTES = 512
@@ -22,6 +22,7 @@ class Emulation:
     """The kernels of one emulation library."""
 
     def __init__(self, library: Path) -> None:
+        """Load ``library``, which ``fibers.build`` made."""
         self._library = ctypes.CDLL(str(library))
         self._library.fw_shape_image.restype = ctypes.POINTER(ImageKernels)
         self._library.fw_shape_misaligned.restype = ctypes.c_char_p
@@ -59,9 +60,10 @@ class Emulation:
         name = self._library.fw_shape_misaligned(ctypes.byref(args))
         return None if name is None else name.decode()
 
-    def convert(self, function: str, source: ctypes.Array, target: ctypes.Array) -> None:
-        """One of the ``fw_convert_…`` functions, over whole arrays."""
-        getattr(self._library, function)(source, target, ctypes.c_int64(len(source)))
+    def convert(self, function: str, source: int, target: int, count: int) -> None:
+        """One of the ``fw_convert_…`` functions, over ``count`` numbers at two addresses."""
+        addresses = (ctypes.c_void_p(source), ctypes.c_void_p(target))
+        getattr(self._library, function)(*addresses, ctypes.c_int64(count))
 
     def run(self, operation: str, args: ctypes.Structure) -> None:
         """Launches an operation; an empty grid is no launch. Raises ``EmulationError``."""
@@ -76,7 +78,7 @@ class Emulation:
         kernel: str,
         grid: list[int],
         block: list[int],
-        *params: ctypes.Structure | ctypes._SimpleCData[int],
+        *params: ctypes.Structure | ctypes.c_int32 | ctypes.c_void_p,
     ) -> None:
         """Runs any kernel of the library over a grid. Raises ``EmulationError``."""
         described = self.kernel(kernel)

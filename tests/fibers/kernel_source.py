@@ -6,9 +6,11 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from fibers.build import CSRC
+from .build import CSRC
 
-_KERNEL = re.compile(r"^FW_KERNEL\((?P<name>\w+), (?P<threads>\w+),\s+(?P<record>\w+),[^)]*\)\n", re.M)
+_KERNEL = re.compile(
+    r"^FW_KERNEL\((?P<name>\w+), (?P<threads>\w+),\s+(?P<record>\w+),[^)]*\)\n", re.MULTILINE
+)
 
 
 def sources() -> list[Path]:

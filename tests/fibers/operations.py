@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fibers.dtypes import DType, Stored
-from fibers.emulation import Emulation
-from fibers.records import records
+from .dtypes import DType, Stored
+from .emulation import Emulation
+from .records import records
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -25,7 +25,9 @@ class OverrunError(Exception):
 
 
 @contextmanager
-def output(shape: tuple[int, ...], storage: np.dtype[np.generic], skew: int = 0) -> Iterator[Stored]:
+def output(
+    shape: tuple[int, ...], storage: np.dtype[np.generic], skew: int = 0
+) -> Iterator[Stored]:
     """A poisoned array, 16-byte aligned plus ``skew`` bytes, between guards checked on leaving."""
     size = int(np.prod(shape)) * storage.itemsize
     memory = np.full(size + 2 * _GUARD_BYTES + 32, _POISON, np.uint8)

@@ -6,7 +6,7 @@ import ctypes
 import re
 from functools import cache
 
-from fibers.build import CSRC
+from .build import CSRC
 
 _RECORD = re.compile(r"typedef struct (\w+) \{(.*?)\} \1;", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fibers.dtypes import DType, Float64, decode
-from fibers.operations import Batch
+from .dtypes import DType, Float64, decode
+from .operations import Batch
 
 
 def rms_norm(x: Float64, weight: Float64, eps: float) -> Float64:
     """x [tokens, hidden]."""
-    return x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + eps) * weight
+    mean_square: Float64 = np.mean(x * x, axis=1, keepdims=True)
+    return x / np.sqrt(mean_square + eps) * weight
 
 
 def silu_and_mul(x: Float64) -> Float64:
@@ -32,7 +33,9 @@ def rotate(x: Float64, cos_sin: Float64, neox: bool) -> Float64:
     return out
 
 
-def gather(cache: NDArray[np.generic], table: NDArray[np.int32], length: int) -> NDArray[np.generic]:
+def gather(
+    cache: NDArray[np.generic], table: NDArray[np.int32], length: int
+) -> NDArray[np.generic]:
     """The first ``length`` rows [length, KV heads, head size] of one sequence."""
     blocks = table[: -(-length // cache.shape[1])]
     return cache[blocks].reshape(-1, *cache.shape[2:])[:length]

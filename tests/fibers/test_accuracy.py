@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fibers.accuracy import measure, run
-from fibers.emulation import ORDERS, Emulation, fiber_order
-from fibers.kernel_source import ALL_KERNELS
+from .accuracy import measure, run
+from .emulation import ORDERS, Emulation, fiber_order
+from .kernel_source import ALL_KERNELS
 
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fibers import operations, references
-from fibers.accuracy import normal, random_for
-from fibers.dtypes import DType, decode
-from fibers.emulation import Emulation
+from . import operations, references
+from .accuracy import normal, random_for
+from .dtypes import DType, decode
+from .emulation import Emulation
 
 _TOLERANCE = {DType.F32: 1e-6, DType.F16: 1e-3, DType.BF16: 8e-3}
 

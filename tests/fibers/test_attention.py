@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fibers import operations, references
-from fibers.accuracy import attention_result, mixed_batch, random_for
-from fibers.dtypes import DType, Float64, Stored, decode, encode
-from fibers.emulation import Emulation
-from fibers.huge import huge_zeros
-from fibers.operations import Batch
+from . import operations, references
+from .accuracy import attention_result, mixed_batch, random_for
+from .dtypes import DType, Float64, Stored, decode, encode
+from .emulation import Emulation
+from .huge import huge_zeros
+from .operations import Batch
 
 _TOLERANCE = {DType.F32: 2e-6, DType.F16: 1e-3, DType.BF16: 8e-3}
 
@@ -30,9 +30,7 @@ def _check(emulation: Emulation, dtype: DType, batch: Batch, splits: int = 1) ->
 @pytest.mark.parametrize("block_size", [8, 16, 32])
 @pytest.mark.parametrize("head_size", [64, 80])
 @pytest.mark.parametrize("dtype", DType)
-def test_block_sizes(
-    emulation: Emulation, dtype: DType, head_size: int, block_size: int
-) -> None:
+def test_block_sizes(emulation: Emulation, dtype: DType, head_size: int, block_size: int) -> None:
     rng = random_for(f"blocks {block_size}")
     batch = mixed_batch(rng, dtype, head_size=head_size, block_size=block_size)
     _check(emulation, dtype, batch)
@@ -53,9 +51,7 @@ def test_windows(emulation: Emulation, window: int, splits: int) -> None:
 
 
 def test_blocks_that_left_the_window_may_be_gone(emulation: Emulation) -> None:
-    batch = mixed_batch(
-        random_for("gone"), DType.F32, head_size=64, lengths=((2, 100),), window=20
-    )
+    batch = mixed_batch(random_for("gone"), DType.F32, head_size=64, lengths=((2, 100),), window=20)
     expected = _attend(emulation, DType.F32, batch)
     batch.block_table[0, :4] = -1  # 64 positions; the first query sees 79 to 98
     np.testing.assert_array_equal(_attend(emulation, DType.F32, batch), expected)

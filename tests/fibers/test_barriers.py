@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fibers.accuracy import measure
-from fibers.build import CSRC, build
-from fibers.emulation import ORDERS, Emulation, EmulationError, fiber_order
-from fibers.kernel_source import kernels, only, sources
+from .accuracy import measure
+from .build import CSRC, build
+from .emulation import ORDERS, Emulation, EmulationError, fiber_order
+from .kernel_source import kernels, only, sources
 
 _BARRIER = "__syncthreads();"
 
@@ -24,6 +24,7 @@ class Barrier:
     index: int
 
     def __str__(self) -> str:
+        """As test names show it."""
         return f"{self.file.name}:{self.index}"
 
 
@@ -41,7 +42,9 @@ def _without(text: str, index: int) -> str:
     return _BARRIER.join(parts[: index + 1]) + _BARRIER.join(parts[index + 1 :])
 
 
-def _variant(folder: Path, removed: Barrier | None, build_folder: Path) -> tuple[Emulation, list[str]]:
+def _variant(
+    folder: Path, removed: Barrier | None, build_folder: Path
+) -> tuple[Emulation, list[str]]:
     """The first kernel of each file that may have the barrier, with or without it."""
     csrc = folder / "csrc"
     shutil.copytree(CSRC / "abi", csrc / "abi")
@@ -60,24 +63,21 @@ def _variant(folder: Path, removed: Barrier | None, build_folder: Path) -> tuple
 
 def _complaints(emulation: Emulation, names: list[str]) -> list[str]:
     """What goes wrong, over all orders; a result of NaN is wrong too."""
-    found = []
-    for order in ORDERS:
-        for name in names:
-            try:
-                with fiber_order(order):
-                    used = measure(emulation, name).used
-            except EmulationError as error:
-                found.append(f"{name}, {order}: {error}")
-            else:
-                if not used <= 1.0:
-                    found.append(f"{name}, {order}: {used} of the bound")
-    return found
+    found = (_complaint(emulation, name, order) for name in names for order in ORDERS)
+    return [complaint for complaint in found if complaint is not None]
+
+
+def _complaint(emulation: Emulation, name: str, order: str) -> str | None:
+    try:
+        with fiber_order(order):
+            used = measure(emulation, name).used
+    except EmulationError as error:
+        return f"{name}, {order}: {error}"
+    return None if used <= 1.0 else f"{name}, {order}: {used} of the bound"
 
 
 @pytest.mark.parametrize("barrier", _barriers(), ids=str)
-def test_a_missing_barrier_is_noticed(
-    barrier: Barrier, tmp_path: Path, build_folder: Path
-) -> None:
+def test_a_missing_barrier_is_noticed(barrier: Barrier, tmp_path: Path, build_folder: Path) -> None:
     assert _complaints(*_variant(tmp_path, barrier, build_folder))
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fibers import operations
-from fibers.accuracy import normal, random_for
-from fibers.dtypes import DType, Stored
-from fibers.emulation import Emulation
-from fibers.huge import huge_zeros
-from fibers.records import records
+from . import operations
+from .accuracy import normal, random_for
+from .dtypes import DType, Stored
+from .emulation import Emulation
+from .huge import huge_zeros
+from .records import records
 
 _POISON = {DType.F32: 0xFFFFFFFF, DType.F16: 0xFFFF, DType.BF16: 0xFFFF}
 
@@ -69,9 +69,7 @@ def test_keys_and_values_out_of_one_tensor(emulation: Emulation) -> None:
 
 def test_empty_input(emulation: Emulation) -> None:
     empty, slots = np.zeros((0, 2, 64), np.float32), np.zeros(0, np.int64)
-    caches = operations.reshape_and_cache(
-        emulation, DType.F32, empty, empty, (2, 16, 2, 64), slots
-    )
+    caches = operations.reshape_and_cache(emulation, DType.F32, empty, empty, (2, 16, 2, 64), slots)
     for cache in caches:
         _check(cache, empty, slots, DType.F32)
 

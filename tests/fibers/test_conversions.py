@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 import torch
 
-from fibers.dtypes import DType, decode, encode, ulp
-from fibers.emulation import Emulation
+from .dtypes import DType, decode, encode, ulp
+from .emulation import Emulation
 
 _ALL_BITS = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
 
@@ -31,12 +29,8 @@ def _hard_floats() -> np.ndarray:
 def _convert(
     emulation: Emulation, function: str, values: np.ndarray, storage: type[np.generic]
 ) -> np.ndarray:
-    target = np.zeros(len(values), storage)
-    kinds = {2: ctypes.c_uint16, 4: ctypes.c_float}
-    source = (kinds[values.itemsize] * len(values)).from_buffer(np.ascontiguousarray(values))
-    emulation.convert(
-        function, source, (kinds[target.itemsize] * len(values)).from_buffer(target)
-    )
+    values, target = np.ascontiguousarray(values), np.zeros(len(values), storage)
+    emulation.convert(function, values.ctypes.data, target.ctypes.data, len(values))
     return target
 
 
@@ -55,9 +49,7 @@ def test_every_bfloat16_becomes_the_float_that_torch_makes(emulation: Emulation)
     ("function", "kind"),
     [("fw_convert_to_half", torch.float16), ("fw_convert_to_bfloat16", torch.bfloat16)],
 )
-def test_floats_round_as_in_torch(
-    emulation: Emulation, function: str, kind: torch.dtype
-) -> None:
+def test_floats_round_as_in_torch(emulation: Emulation, function: str, kind: torch.dtype) -> None:
     values = _hard_floats()
     got = _convert(emulation, function, values, np.uint16)
     expected = torch.from_numpy(values).to(kind).view(torch.int16).numpy().view(np.uint16)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fibers.accuracy import measure
-from fibers.build import CSRC, HERE, BuildError, build
-from fibers.emulation import ORDERS, Emulation, EmulationError, fiber_order
+from .accuracy import measure
+from .build import CSRC, HERE, BuildError, build
+from .emulation import ORDERS, Emulation, EmulationError, fiber_order
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def test_it_goes_on_after_an_error(probes: Emulation) -> None:
 
 def test_shuffles_of_part_of_a_warp_are_refused(probes: Emulation) -> None:
     out = np.zeros(1, np.int32)
+    arguments = (_pointer(out), ctypes.c_int32(2))
     with pytest.raises(EmulationError, match="only shuffles of whole warps"):
-        arguments = (_pointer(out), ctypes.c_int32(2))
         probes.launch("fw_probe_diverge", [1, 1, 1], [20, 1, 1], *arguments)
 
 
@@ -114,6 +114,6 @@ def test_a_build_says_what_the_compiler_said(build_folder: Path, tmp_path: Path)
     source = tmp_path / "broken.cu"
     source.write_text("this is no C++\n")
     before = set(build_folder.glob("*/*.so"))
-    with pytest.raises(BuildError, match="broken.cu:1:1: error"):
+    with pytest.raises(BuildError, match=r"broken\.cu:1:1: error"):
         build(build_folder, sources=[source])
     assert set(build_folder.glob("*/*.so")) == before

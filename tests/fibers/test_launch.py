@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from fibers.dtypes import DType
-from fibers.emulation import Emulation
-from fibers.kernel_source import ALL_KERNELS, kernels, sources
-from fibers.records import records
+from .dtypes import DType
+from .emulation import Emulation
+from .kernel_source import ALL_KERNELS, kernels, sources
+from .records import records
 
 _RECORDS = {
     "rms_norm": ("FwRmsNormArgs", {"tokens": 3, "hidden": 4096}),
@@ -131,7 +131,10 @@ def test_an_unknown_dtype_has_no_kernel(emulation: Emulation, operation: str, dt
 
 @pytest.mark.parametrize("head_size", [0, 32, 72, 112, 512])
 def test_an_unknown_head_size_has_no_kernel(emulation: Emulation, head_size: int) -> None:
-    assert emulation.shape("paged_attention", _record("paged_attention", head_size=head_size)).kernel is None
+    assert (
+        emulation.shape("paged_attention", _record("paged_attention", head_size=head_size)).kernel
+        is None
+    )
 
 
 @pytest.mark.parametrize(

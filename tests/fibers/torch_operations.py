@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from fibers.dtypes import DType, Float64, Stored
-from fibers.operations import Batch
-from fibers.references import gather
+from .dtypes import DType, Float64, Stored
+from .operations import Batch
+from .references import gather
 
 _DTYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 

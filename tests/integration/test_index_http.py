@@ -180,6 +180,7 @@ def test_the_documented_line_beside_an_index_with_a_higher_version(
     done = clean.install(*site.line("cu121-torch2.4"), "--index-url", f"{site.url}/second/")
     assert done.ok, done.stderr
     assert clean.installed == {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}
+    assert [path for path in site.served if path.endswith(".whl.metadata")]  # PEP 658 is used
 
 
 def test_the_documented_line_gives_each_variant_and_the_stable_pin(
@@ -239,7 +240,7 @@ def test_a_byte_changed_after_the_page_was_made_is_refused(clean: Environment, s
     assert clean.installed == {"torch": TORCH_24}
 
 
-def test_our_index_alone_needs_no_version_and_is_served_through_its_link(
+def test_our_index_alone_served_through_the_link_needs_no_version(
     clean: Environment, site: Site, tmp_path: Path
 ) -> None:
     publish(built_wheels(tmp_path, cells()), site.root / "public", expected=cells())

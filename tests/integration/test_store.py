@@ -72,6 +72,15 @@ def wait_for(path: Path) -> None:
     pytest.fail(f"{path} did not come")
 
 
+def only_folder(folder: Path) -> Path:
+    """The one folder in ``folder``, once it is there."""
+    for _ in range(2000):
+        if folder.exists() and (found := list(folder.iterdir())):
+            return found[0]
+        time.sleep(0.01)
+    pytest.fail(f"nothing came into {folder}")
+
+
 def makes(log: Path) -> int:
     """How many makes were begun."""
     return len(log.read_text().splitlines()) if log.exists() else 0
@@ -96,23 +105,13 @@ def test_a_killed_maker_holds_up_nobody_and_its_half_is_removed(tmp_path: Path) 
     root, log = tmp_path / "store", tmp_path / "log"
     first = Maker(root, log, 30)
     wait_for(log)
-    wait_for(next(iter_until(root / ".work")) / "content" / "file1")
+    wait_for(only_folder(root / ".work") / "content" / "file1")
     second = Maker(root, log, 0.2)
     time.sleep(0.3)
     first.kill()
     assert second.finish()[0] == ALL_FILES
-    assert os.listdir(root / ".work") == []
-    assert os.listdir(root / ".locks") == []
-
-
-def iter_until(folder: Path):  # noqa: ANN201 - a generator of one
-    """The only folder in ``folder``, once it is there."""
-    for _ in range(2000):
-        found = list(folder.iterdir()) if folder.exists() else []
-        if found:
-            yield found[0]
-            return
-        time.sleep(0.01)
+    assert list((root / ".work").iterdir()) == []
+    assert list((root / ".locks").iterdir()) == []
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_entry_or_none(tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_entry_or_none(tmp_path: Path) -> No
         found = store.find("toolchain", "slow")
         if found is not None:
             whole += 1
-            assert sorted(os.listdir(found)) == ALL_FILES
+            assert sorted(path.name for path in found.iterdir()) == ALL_FILES
             store.verify("toolchain", "slow")
         assert not is_held(root / ".locks" / "toolchain@slow.lock")
         again = store.entry("toolchain", "slow", lambda content: (content / "a").touch())

@@ -6,6 +6,7 @@ known is ``None`` or absent, never guessed.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import tomllib
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 

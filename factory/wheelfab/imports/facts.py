@@ -61,10 +61,15 @@ class Kind(StrEnum):
 
 
 class Condition(NamedTuple):
-    """A condition that must hold, or with ``negated`` must not, for something to run."""
+    """A condition that must hold, or with ``negated`` must not, for something to run.
+
+    ``needs`` are the names in it that can be told apart from the rest: each has to be true or false
+    as given, or the condition fails.
+    """
 
     test: Span
     negated: bool
+    needs: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +92,7 @@ class FunctionFacts:
 
     events: tuple[Event, ...]
     returned: tuple[str, ...] = ()
+    value: bool | str | None = None  # what it always returns, or the name of what it returns
 
 
 @dataclass(kw_only=True, slots=True)
@@ -100,6 +106,8 @@ class Names:
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)  # bases
     instances: dict[str, str] = field(default_factory=dict)  # name -> what was called to make it
     dispatch: dict[str, tuple[str, ...]] = field(default_factory=dict)  # tables of functions
+    flags: dict[str, bool | str] = field(default_factory=dict)  # truth, or the name that has it
+    fickle: set[str] = field(default_factory=set)  # bound to more than one such thing
     bound: set[str] = field(default_factory=set)
     stars: list[str] = field(default_factory=list)
     lazy_annotations: bool = False

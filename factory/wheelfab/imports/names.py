@@ -51,7 +51,9 @@ class Scope:
             case ast.Attribute(value=value, attr=attr):
                 base = self.dotted(value)
                 return f"{base}.{attr}" if base else None
-            case ast.Call(func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]):
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(attr)), *_]
+            ):
                 base = self.dotted(value)
                 return f"{base}.{attr}" if base else None
             case ast.Call(func=ast.Attribute(attr="get_device_module"), args=args):
@@ -104,12 +106,37 @@ def truth(test: ast.expr, scope: Scope) -> bool | None:
             return None if None in known_values else not deciding
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _compared(left, op, right, scope)
-        case ast.Call(func=ast.Attribute(value=value, attr="startswith"), args=[ast.Constant(value=lit)]):
+        case ast.Call(
+            func=ast.Attribute(value=value, attr="startswith"), args=[ast.Constant(value=lit)]
+        ):
             known_text = _LINUX.get(scope.dotted(value) or "")
             return known_text.startswith(str(lit)) if known_text else None
     if is_type_checking(test):
         return False
     return False if scope.dotted(test) == "torch.version.hip" else None
+
+
+def needs(test: ast.expr, scope: Scope, wanted: bool) -> tuple[tuple[str, bool], ...]:
+    """The named values that must be as given for ``test`` to come out as ``wanted``."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return needs(operand, scope, not wanted)
+        case ast.BoolOp(op=op, values=values) if isinstance(op, ast.And) is wanted:
+            return tuple(need for value in values for need in needs(value, scope, wanted))
+    name = value_name(test, scope)
+    return () if name is None else ((name, wanted),)
+
+
+def value_name(value: ast.expr, scope: Scope) -> str | None:
+    """The name whose truth ``value`` has: its own, or that of the function it calls bare."""
+    called = isinstance(value, ast.Call) and not value.args and not value.keywords
+    return scope.dotted(value.func if called and isinstance(value, ast.Call) else value)
+
+
+def flag(value: ast.expr, scope: Scope) -> bool | str | None:
+    """What is known of the truth of ``value``: itself, or the name that has it."""
+    known = truth(value, scope)
+    return known if known is not None else value_name(value, scope)
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr, scope: Scope) -> bool | None:
@@ -269,6 +296,12 @@ def _bind_value(target: ast.expr, value: ast.expr, scope: Scope, *, top: bool) -
     if name == "__all__" and isinstance(value, ast.List | ast.Tuple):
         items = (item.value for item in value.elts if isinstance(item, ast.Constant))
         scope.names.exported = frozenset(item for item in items if isinstance(item, str))
+    known = flag(value, scope)
+    if known is None or name in scope.names.flags:
+        scope.names.flags.pop(name, None)
+        scope.names.fickle.add(name)
+    elif name not in scope.names.fickle:
+        scope.names.flags[name] = known
     functions = _functions_in(value, scope)
     if functions:
         scope.names.dispatch[name] = functions

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     FUNCTION = "function"
     CLASS = "class"
     MODULE = "module"
+    VALUE = "value"
     OUTSIDE = "outside"
     UNKNOWN = "unknown"
 
@@ -105,6 +106,8 @@ class Package:
         for table in (names.aliases, names.instances):
             if head in table and (table is names.aliases or len(rest) > 1):
                 return self.resolve(".".join([table[head], *rest[1:]]), hops - 1)
+        if name in names.flags and name not in names.fickle:
+            return Resolved(kind=Kind.VALUE, module=module, name=name)
         if head in names.bound or head in names.functions:
             return unknown
         for star in names.stars:
@@ -123,6 +126,29 @@ class Package:
             if found.kind is Kind.FUNCTION and found.asked is None:
                 return found
         return Resolved(kind=Kind.UNKNOWN)
+
+    def known(self, name: str, hops: int = _HOPS) -> bool | None:
+        """Whether ``name``, or what calling it returns, is known to be true or false."""
+        if hops == 0:
+            return None
+        found: bool | str | None = None
+        resolved = self.resolve(name)
+        if resolved.kind is Kind.VALUE:
+            found = self.modules[resolved.module].names.flags.get(resolved.name)
+        elif resolved.kind is Kind.FUNCTION and resolved.asked is None:
+            facts = self.function(resolved.module, resolved.name)
+            found = facts.value if facts is not None else None
+        if isinstance(found, str):
+            return self.known(found, hops - 1) if found != name else None
+        return found
+
+    def can_run(self, event: Event) -> bool:
+        """Whether nothing is known that keeps ``event`` from running on a CUDA build."""
+        return all(
+            self.known(name) is not (not wanted)
+            for condition in event.when
+            for name, wanted in condition.needs
+        )
 
     def methods(self, made: Resolved, wanted: tuple[str, ...]) -> list[Resolved]:
         """The methods of a class that run by themselves, own or inherited, of those ``wanted``."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wheelfab.imports.facts import Event, FunctionFacts
+from wheelfab.imports.facts import Condition, Event, FunctionFacts
 from wheelfab.imports.facts import Kind as EventKind
 from wheelfab.imports.package import Kind, Package, Resolved
 from wheelfab.imports.record import Context, Finding, Place, Step
+from wheelfab.imports.releases import Releases
 from wheelfab.imports.rules import judge
 
 TOP = "<module>"
@@ -38,8 +40,9 @@ class Way:
 class Reach:
     """The bodies that importing any module of a package runs, and what they do to the driver."""
 
-    def __init__(self, package: Package, depth: int) -> None:
+    def __init__(self, package: Package, depth: int, releases: Releases | None = None) -> None:
         self.package = package
+        self._releases = releases or Releases()
         self._depth = depth
         self._ways: dict[Body, Way] = {}
         self._callers: dict[Body, set[Body]] = {}
@@ -49,8 +52,6 @@ class Reach:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was found, each line once, with the shortest chain of calls that leads to it."""
-        import dataclasses
-
         every = (
             dataclasses.replace(
                 finding,
@@ -75,7 +76,7 @@ class Reach:
         seen = {body for body, _ in queue}
         while queue:
             body, depth = queue.popleft()
-            for event in self._events(body):
+            for event in filter(self.package.can_run, self._events(body)):
                 for called in self._visit(body, event):
                     self._callers.setdefault(called, set()).add(body)
                     if called in seen or depth >= self._depth:
@@ -125,7 +126,7 @@ class Reach:
 
     def _judge(self, body: Body, event: Event, name: str) -> None:
         touch = judge(name, event)
-        if touch is None:
+        if touch is None or not self._releases.allow(touch.only):
             return
         facts = self.package.modules[body.module]
         span = event.span
@@ -149,7 +150,7 @@ class Reach:
         )
         self._found[key] = (finding, {body})
 
-    def _condition(self, module: str, condition) -> str:  # type: ignore[no-untyped-def]
+    def _condition(self, module: str, condition: Condition) -> str:
         test = self.package.text(module, condition.test)
         return f"not ({test})" if condition.negated else test
 

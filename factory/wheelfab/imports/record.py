@@ -149,6 +149,7 @@ class LintOptions:
     python: Path | None = None  # the interpreter to import with, and whose packages are meant
     why: str | None = None
     budget: Path | None = None
+    tests: bool = False  # also the test modules that a package ships
     depth: int = 10  # calls followed from the top level of a module
     limit: float = 60.0  # for one import
     total: float = 900.0  # for all imports

@@ -1,5 +1,8 @@
-"""Which calls touch the driver, with the reason: read in the sources of torch 2.4.1 and 2.13.0,
-triton 3.9.0, and seen with a counted ``torch._C._cuda_getDeviceCount``.
+"""Which calls touch the driver, and why.
+
+Sources: ``torch/cuda``, ``torch/amp``, ``torch/backends/cudnn`` and ``torch/utils/cpp_extension.py`` of
+torch 2.4.1 and 2.13.0, read, and run with a counted ``torch._C._cuda_getDeviceCount``; ``autotuner.py``
+and ``driver.py`` of triton 3.3.1, 3.4.0 and 3.9.0, read. November 2026.
 """
 
 from __future__ import annotations
@@ -13,13 +16,43 @@ from wheelfab.imports.record import Context, Level, Rule
 
 # Calls under torch.cuda that wait for the first real use, or ask only what was compiled in.
 LAZY = frozenset(
-    """is_initialized manual_seed manual_seed_all seed seed_all set_rng_state set_rng_state_all
-    empty_cache memory_allocated max_memory_allocated memory_reserved max_memory_reserved
-    memory_cached max_memory_cached memory_stats memory_stats_as_nested_dict memory_summary
-    host_memory_stats_as_nested_dict get_allocator_backend caching_allocator_enable check_error
-    graph_pool_handle is_built Event device device_of StreamContext CUDAPluggableAllocator
-    change_current_allocator OutOfMemoryError CudaError DeferredCudaCallError AcceleratorError
-    make_graphed_callables cudaStatus""".split()
+    [
+        "is_initialized",
+        "manual_seed",
+        "manual_seed_all",
+        "seed",
+        "seed_all",
+        "set_rng_state",
+        "set_rng_state_all",
+        "empty_cache",
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+        "memory_cached",
+        "max_memory_cached",
+        "memory_stats",
+        "memory_stats_as_nested_dict",
+        "memory_summary",
+        "host_memory_stats_as_nested_dict",
+        "get_allocator_backend",
+        "caching_allocator_enable",
+        "check_error",
+        "graph_pool_handle",
+        "is_built",
+        "Event",
+        "device",
+        "device_of",
+        "StreamContext",
+        "CUDAPluggableAllocator",
+        "change_current_allocator",
+        "OutOfMemoryError",
+        "CudaError",
+        "DeferredCudaCallError",
+        "AcceleratorError",
+        "make_graphed_callables",
+        "cudaStatus",
+    ]
 )
 BY_RELEASE = frozenset({"get_arch_list", "get_gencode_flags"})
 _LAZY_PARTS = frozenset({"nvtx", "tunable", "nccl", "jiterator", "amp", "sparse", "gds"})
@@ -27,10 +60,44 @@ _SAME_PARTS = frozenset({"memory", "random", "streams", "graphs"})  # re-exporte
 _PRIVATE = frozenset({"_lazy_init", "_sleep", "_exchange_device", "_check_capability"})
 _ACCELERATOR_LAZY = frozenset({"empty_cache", "memory_allocated", "memory_stats", "device_index"})
 FACTORIES = frozenset(
-    """tensor as_tensor asarray zeros zeros_like ones ones_like empty empty_like empty_strided full
-    full_like arange range linspace logspace eye rand rand_like randn randn_like randint randint_like
-    randperm scalar_tensor from_numpy frombuffer sparse_coo_tensor Generator Stream normal
-    hann_window hamming_window tril_indices triu_indices load""".split()
+    [
+        "tensor",
+        "as_tensor",
+        "asarray",
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "full",
+        "full_like",
+        "arange",
+        "range",
+        "linspace",
+        "logspace",
+        "eye",
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "randperm",
+        "scalar_tensor",
+        "from_numpy",
+        "frombuffer",
+        "sparse_coo_tensor",
+        "Generator",
+        "Stream",
+        "normal",
+        "hann_window",
+        "hamming_window",
+        "tril_indices",
+        "triu_indices",
+        "load",
+    ]
 )
 _CTYPES_LOADS = frozenset({"CDLL", "PyDLL", "cdll.LoadLibrary", "pydll.LoadLibrary"})
 _DRIVER_LIBRARY = re.compile(r"(^|/)lib(cuda|cudart|nvidia-ml)\b")
@@ -48,7 +115,13 @@ _NUMBA = re.compile(
     r"|default_stream|event|close|gpus\.\w+)$"
 )
 _TRITON_TESTING = frozenset(
-    "do_bench do_bench_cudagraph get_dram_gbps get_max_tensorcore_tflops get_max_simd_tflops".split()
+    [
+        "do_bench",
+        "do_bench_cudagraph",
+        "get_dram_gbps",
+        "get_max_tensorcore_tflops",
+        "get_max_simd_tflops",
+    ]
 )
 _LATER = "move it into the function that needs it, or behind a getter with functools.cache"
 
@@ -61,6 +134,7 @@ class Touch:
     why: str
     next_step: str = _LATER
     level: Level = Level.ERROR
+    only: tuple[tuple[str, str], ...] = ()  # holds only with these releases: (package, range)
 
 
 def judge(name: str, event: Event) -> Touch | None:
@@ -71,7 +145,7 @@ def judge(name: str, event: Event) -> Touch | None:
         return _triton_active(name)
     if name.startswith("."):
         return _method(name, event)
-    root = name.split(".")[0]
+    root = name.split(".", maxsplit=1)[0]
     judge_root = _BY_ROOT.get(root)
     return judge_root(name, event) if judge_root is not None else None
 
@@ -119,6 +193,7 @@ def _torch(name: str, event: Event) -> Touch | None:
             level=Level.WARNING,
             why="asks is_available() and the capability of every device in torch 2.13, "
             "not yet in 2.4",
+            only=(("torch", ">=2.5"),),
         )
     if name == "torch.random.fork_rng" and "cpu" not in event.arguments.literals:
         return _DEVICE_COUNT
@@ -156,6 +231,7 @@ def _torch_cuda(rest: str, event: Event) -> Touch | None:
             rule=Rule.TORCH_RELEASE,
             level=Level.WARNING,
             why="asks is_available() in torch 2.4, no longer in 2.13",
+            only=(("torch", "<2.13"),),
         )
     if head.startswith("_") and head not in _PRIVATE:
         return None
@@ -217,18 +293,20 @@ def _method(name: str, event: Event) -> Touch | None:
 
 
 def _nvml(name: str, event: Event) -> Touch | None:
-    called = name.split(".")[-1]
+    called = name.rsplit(".", maxsplit=1)[-1]
     return _NVML_TOUCH if re.match(r"nvml[A-Z]", called) and "Error" not in called else None
 
 
 def _cuda_python(name: str, event: Event) -> Touch | None:
-    called = name.split(".")[-1]
+    called = name.rsplit(".", maxsplit=1)[-1]
     function = re.match(r"(cu|cuda)[A-Z]\w*$", called) and not called.endswith("_t")
     spoken = "GetErrorString" in called or "GetErrorName" in called
     core = re.match(r"cuda\.core\.(experimental\.)?(Device|system\.\w+)$", name)
     if not core and (not function or spoken):
         return None
-    return Touch(rule=Rule.CUDA_PYTHON, why="loads libcuda and calls the driver or the CUDA runtime")
+    return Touch(
+        rule=Rule.CUDA_PYTHON, why="loads libcuda and calls the driver or the CUDA runtime"
+    )
 
 
 def _cupy(name: str, event: Event) -> Touch | None:
@@ -262,7 +340,7 @@ def _triton_active(name: str) -> Touch | None:
 def _triton(name: str, event: Event) -> Touch | None:
     if touch := _triton_active(name):
         return touch
-    if name.startswith("triton.testing.") and name.split(".")[-1] in _TRITON_TESTING:
+    if name.startswith("triton.testing.") and name.rsplit(".", maxsplit=1)[-1] in _TRITON_TESTING:
         return Touch(rule=Rule.TRITON_DRIVER, why="times or asks the active device")
     if name in ("triton.autotune", "triton.runtime.autotune", "triton.runtime.autotuner.autotune"):
         if "do_bench" in event.arguments.keywords:
@@ -270,10 +348,11 @@ def _triton(name: str, event: Event) -> Touch | None:
         return Touch(
             rule=Rule.TRITON_AUTOTUNE,
             level=Level.WARNING,
-            why="triton 3.2 asks driver.active for its benchmark as it decorates (pull request 4496, "
-            "issue 6150): cuInit, and an error without a GPU; it is lazy since pull request 6570. "
-            "triton.jit and triton.heuristics ask nothing",
-            next_step="require a triton after pull request 6570, or give do_bench=",
+            why="triton 3.2 and 3.3 (torch 2.6 and 2.7) ask driver.active for its benchmark as they "
+            "decorate: cuInit, and '0 active drivers' without a GPU (triton's issue 6150); lazy since "
+            "3.4. triton.jit and triton.heuristics ask nothing",
+            next_step="require triton >= 3.4 (torch >= 2.8), or give do_bench=",
+            only=(("triton", ">=3.2,<3.4"), ("torch", ">=2.6,<2.8")),
         )
     return None
 

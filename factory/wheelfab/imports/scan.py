@@ -22,7 +22,9 @@ from wheelfab.imports.names import (
     Function,
     Scope,
     absolute,
+    flag,
     function_scope,
+    needs,
     read_names,
     truth,
 )
@@ -34,7 +36,9 @@ When = tuple[Condition, ...]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def scan_module(name: str, package: str, file: str, tree: ast.Module, tops: frozenset[str]) -> ModuleFacts:
+def scan_module(
+    name: str, package: str, file: str, tree: ast.Module, tops: frozenset[str]
+) -> ModuleFacts:
     """What importing the module runs; ``tops`` are the packages whose own calls are kept too."""
     names, scope = read_names(name, package, tree)
     walk = Walk(scope, tops)
@@ -42,7 +46,9 @@ def scan_module(name: str, package: str, file: str, tree: ast.Module, tops: froz
     return ModuleFacts(name=name, file=file, names=names, events=tuple(walk.events))
 
 
-def scan_functions(names: Names, tree: ast.Module, tops: frozenset[str]) -> dict[str, FunctionFacts]:
+def scan_functions(
+    names: Names, tree: ast.Module, tops: frozenset[str]
+) -> dict[str, FunctionFacts]:
     """What each function of a module runs when it is called, by qualified name."""
     _, scope = read_names(names.module, names.package, tree)
     found: dict[str, FunctionFacts] = {}
@@ -66,7 +72,9 @@ def _scan_definitions(
         scope = function_scope(node, qualname, owner, outer)
         walk = Walk(scope, tops, special=node if qualname == "__getattr__" else None)
         walk.block(node.body, ())
-        facts = FunctionFacts(events=tuple(walk.events), returned=tuple(walk.returned))
+        facts = FunctionFacts(
+            events=tuple(walk.events), returned=tuple(walk.returned), value=_value(node, scope)
+        )
         # overloads and alternatives of one name: what any of them runs
         before = found.get(qualname)
         if before is not None:
@@ -102,7 +110,9 @@ class Walk:
         self._asked = special.args.args[0].arg if special and special.args.args else None
         self._only_for: frozenset[str] | None = None
 
-    def block(self, body: Sequence[ast.stmt], when: When, context: Context = Context.STATEMENT) -> None:
+    def block(
+        self, body: Sequence[ast.stmt], when: When, context: Context = Context.STATEMENT
+    ) -> None:
         """The statements of ``body`` up to one that leaves it."""
         for node in body:
             self.statement(node, when, context)
@@ -161,11 +171,11 @@ class Walk:
         outer = self._only_for
         if known is not False:
             self._only_for = self._names_asked(node.test) or outer
-            self.block(node.body, when if known else (*when, Condition(test, False)), context)
+            self.block(node.body, when if known else (*when, Condition(test, False, needs(node.test, self.scope, True))), context)
             self._only_for = outer
         if known is not True:
             self.block(
-                node.orelse, when if known is False else (*when, Condition(test, True)), context
+                node.orelse, when if known is False else (*when, Condition(test, True, needs(node.test, self.scope, False))), context
             )
 
     def _names_asked(self, test: ast.expr) -> frozenset[str] | None:
@@ -174,7 +184,9 @@ class Walk:
             case ast.Compare(left=ast.Name(id=left), ops=[ast.Eq()], comparators=[right]):
                 items = [right]
             case ast.Compare(
-                left=ast.Name(id=left), ops=[ast.In()], comparators=[ast.Tuple() | ast.List() | ast.Set() as many]
+                left=ast.Name(id=left),
+                ops=[ast.In()],
+                comparators=[ast.Tuple() | ast.List() | ast.Set() as many],
             ):
                 items = many.elts
             case _:
@@ -275,9 +287,7 @@ class Walk:
         if name is None:
             self.expression(node.func, when, context)
 
-    def _method(
-        self, node: ast.Call, func: ast.Attribute, when: When, context: Context
-    ) -> None:
+    def _method(self, node: ast.Call, func: ast.Attribute, when: When, context: Context) -> None:
         is_super = isinstance(func.value, ast.Call) and isinstance(func.value.func, ast.Name)
         if is_super and func.value.func.id == "super" and self.scope.owner:  # type: ignore[attr-defined]
             for base in self.scope.names.classes.get(self.scope.owner, ()):
@@ -309,10 +319,10 @@ class Walk:
             self._import(node, base if alias.name == "*" else f"{base}.{alias.name}", when)
 
     def _own(self, name: str) -> bool:
-        return name.split(".")[0] in self.tops
+        return name.split(".", maxsplit=1)[0] in self.tops
 
     def _kept(self, name: str) -> bool:
-        return self._own(name) or name.split(".")[0] in ROOTS
+        return self._own(name) or name.split(".", maxsplit=1)[0] in ROOTS
 
     def _add(
         self,
@@ -341,7 +351,9 @@ class Walk:
     def _arguments(self, call: ast.Call) -> Arguments:
         values = [*call.args, *(keyword.value for keyword in call.keywords)]
         by_name = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-        devices = [by_name[key] for key in ("device", "device_type", "map_location") if key in by_name]
+        devices = [
+            by_name[key] for key in ("device", "device_type", "map_location") if key in by_name
+        ]
         first = bool(call.args) and self._is_cuda(call.args[0])
         literals = [text for value in values for text in self._literals(value)]
         return Arguments(
@@ -377,6 +389,16 @@ class Walk:
             case ast.Name(id=name) if depth:
                 return any(self._is_cuda(bound, depth - 1) for bound in self.scope.values(name))
         return False
+
+
+def _value(node: Function, scope: Scope) -> bool | str | None:
+    """What a function that does nothing but return something returns, as far as it is known."""
+    body = [item for item in node.body if not isinstance(item, ast.Import | ast.ImportFrom)]
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
+        return None
+    return flag(body[0].value, scope)
 
 
 def _constant(value: ast.expr) -> object:

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from wheelfab.errors import (
     WheelError,
     one_of_many,
 )
-from wheelfab.index.catalog import Catalog, catalog_of, listed
+from wheelfab.index.catalog import Catalog, Listed, catalog_of, listed, read_catalog
 from wheelfab.index.pages import render_pages
 from wheelfab.index.verify import verify_index
 from wheelfab.index.write import fill, folder_aside, sync_names
@@ -69,9 +70,8 @@ def publish(wheels: Sequence[CellWheel], target: Path, expected: Sequence[Cell])
         old = _current(target)
         before = verify_index(old).files if old else ()
         new = [listed(wheel, item.page, item.cell) for item, wheel in sound]
-        known = {item.file: item for item in before}
-        _require_unchanged((known[item.file].sha256, item.sha256, item.file)
-                           for item in new if item.file in known)  # fmt: skip
+        known = {item.file for item in before}
+        _require_unchanged(target, new)
         catalog = catalog_of([*before, *(item for item in new if item.file not in known)])
         sources = {wheel.file: wheel for _, wheel in sound if wheel.file not in known}
         snapshot = _make_snapshot(target, catalog, sources, old)
@@ -128,8 +128,13 @@ def _require_one_version(wheels: Sequence[Wheel]) -> None:
         raise PublishError(what, next_step="build all cells from one commit")
 
 
-def _require_unchanged(pairs: Iterable[tuple[str, str, str]]) -> None:
-    changed = [file for old, new, file in pairs if old != new]
+def _require_unchanged(target: Path, new: Iterable[Listed]) -> None:
+    """Every file name means the bytes that any snapshot has under it, served now or not."""
+    published: dict[str, set[str]] = defaultdict(set)
+    for snapshot in sorted((target / SNAPSHOTS).glob("[!.]*")):
+        for item in read_catalog(snapshot).files:
+            published[item.file].add(item.sha256)
+    changed = [item.file for item in new if published[item.file] - {item.sha256}]
     if changed:
         lines = "".join(f"\n  {file}" for file in changed)
         what = f"nothing was published: these are published with other bytes{lines}"

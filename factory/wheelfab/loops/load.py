@@ -15,6 +15,7 @@ that finalisation is part of what is judged.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -140,6 +141,10 @@ class Nursery:
         """Fork all loads. Returns in each forked load when its stages are done, and here at the end."""
         speak_up(self.plan["folder"], "fork")
         exec(compile(self.plan["preload"], "<preload>", "exec"), {"__name__": "__preload__"})
+        # The collector leaves alone what the parent has made: without this, each load at its end
+        # would walk and copy all of torch's objects, 0.6 s of CPU instead of 0.25.
+        gc.collect()
+        gc.freeze()
         self.report.send("ready", 0)
         for index in range(self.plan["count"]):
             while len(self.running) >= self.plan["jobs"]:

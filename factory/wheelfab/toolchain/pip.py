@@ -22,7 +22,7 @@ _TIMEOUT = 3600.0
 
 
 def user_environment(temporary: Path) -> dict[str, str]:
-    """pip as the user set it up, but for constraints: what is fetched here is pinned exactly."""
+    """The user's own pip, but for constraints: what is fetched here is pinned exactly."""
     return fetch_environment(
         {
             "PIP_CONSTRAINT": os.devnull,
@@ -33,7 +33,7 @@ def user_environment(temporary: Path) -> dict[str, str]:
 
 
 def index_environment(temporary: Path) -> dict[str, str]:
-    """pip without any configuration, so that only the index on its command line can answer.
+    """A pip without any configuration, so that only the index on its command line can answer.
 
     Of the user's settings only how to reach the network is kept: certificates and the proxy.
     """

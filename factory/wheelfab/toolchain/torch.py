@@ -59,12 +59,12 @@ class TorchTree:
 
     @property
     def include(self) -> Path:
-        """torch's headers; the C++ API's lie below, in ``torch/csrc/api/include``."""
+        """The headers; the C++ API's lie below, in ``torch/csrc/api/include``."""
         return self.path / "include"
 
     @property
     def lib(self) -> Path:
-        """torch's libraries."""
+        """The libraries to link against."""
         return self.path / "lib"
 
     @property
@@ -167,9 +167,7 @@ def _fetch(folder: Path, release: Version, index: str, fallback: str | None, pyt
     what = f"torch {release} for CPython {python}"
     console.step(f"fetching {what} from {index}")
     named = ("--index-url", index, "--retries", "1", "--timeout", "15", "--no-cache-dir")
-    done = pip.download(
-        ("--verbose", *named, *wanted), into=folder, env=pip.index_environment(folder)
-    )
+    done = pip.download(("-vv", *named, *wanted), into=folder, env=pip.index_environment(folder))
     if done.ok:
         return f"index {index}"
     if not is_unreachable(done) or fallback != PYPI:
@@ -193,7 +191,7 @@ def _fetch(folder: Path, release: Version, index: str, fallback: str | None, pyt
 
 
 def is_unreachable(done: Completed) -> bool:
-    """Whether a failed pip (run with ``--verbose``) got no answer; "no such file" is an answer."""
+    """Whether a failed pip (run with ``-vv``) got no answer; "no such file" is an answer."""
     return bool(_NO_ANSWER.search(done.stdout + done.stderr))
 
 

@@ -88,6 +88,10 @@ Result Act(const std::string& action) {
   if (action == "abort") std::abort();
   if (action.rfind("exit:", 0) == 0) _exit(std::atoi(action.c_str() + 5));
   while (action == "hang") pause();
+  if (action.rfind("slow:", 0) == 0) {
+    usleep(1000 * static_cast<useconds_t>(std::atoi(action.c_str() + 5)));
+    return 0;
+  }
   return std::atoi(action.c_str());
 }
 

@@ -3,8 +3,9 @@
 //   FAKECUDA_DEVICES   capabilities, "8.0,9.0" (default "8.0"); "none": cuInit answers 100
 //   FAKECUDA_VERSION   CUDA release of the driver, "12010" for 12.1 (default 12040)
 //   FAKECUDA_FAIL      "cuInit=100,cuLaunchKernel=segv,load=hang,*=34": what a call does instead of
-//                      its work: a result code, segv, abort, exit:CODE, hang. "load" is the
-//                      library's constructor, "*" every call that has no entry of its own
+//                      its work: a result code, segv, abort, exit:CODE, hang; or before its work:
+//                      slow:MILLISECONDS. "load" is the library's constructor, "*" every call that
+//                      has no entry of its own
 //   FAKECUDA_LOG       file that gets a line a call: "PID TID cuInit", and "PID TID refused ..."
 //   FAKECUDA_KERNELS   library of tests/fibers that runs the kernels; without it launches are
 //                      checked, not run

@@ -1,0 +1,94 @@
+"""What imports that were run say, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from wheelfab.imports.budget import Budget
+from wheelfab.imports.record import Ending, Finding, ImportRun, Level, Place, Rule, Step
+
+_SHOWN = 5  # names of driver calls shown
+
+
+def judge_runs(
+    runs: Iterable[ImportRun], files: dict[str, str], root: Path, budget: Budget | None
+) -> tuple[Finding, ...]:
+    """The findings of all runs; one cause that many modules import is one finding.
+
+    ``files`` gives the file of a module, relative to ``root``.
+    """
+    merged: dict[tuple[Rule, str, tuple[Step, ...] | str], list[Finding]] = {}
+    for done in runs:
+        for finding in _judge(done, files.get(done.module, ""), root, budget):
+            tail = finding.chain[-1:] or finding.module
+            merged.setdefault((finding.rule, finding.text, tail), []).append(finding)
+    return tuple(_first(found) for found in merged.values())
+
+
+def _first(found: list[Finding]) -> Finding:
+    import dataclasses
+
+    shortest = min(found, key=lambda finding: (len(finding.chain), finding.module))
+    return dataclasses.replace(shortest, reached_from=len({one.module for one in found}))
+
+
+def _judge(done: ImportRun, file: str, root: Path, budget: Budget | None) -> Iterator[Finding]:
+    def found(rule: Rule, text: str, why: str, next_step: str, level: Level) -> Finding:
+        chain = _chain(done, root) if rule is Rule.DRIVER_CALLED else ()
+        place = chain[-1].place if chain else Place(file=file, line=0, column=0)
+        return Finding(
+            rule=rule,
+            level=level,
+            module=done.module,
+            place=place,
+            call=f"import {done.module}",
+            text=text,
+            why=why,
+            next_step=next_step,
+            chain=chain,
+        )
+
+    error, warning = Level.ERROR, Level.WARNING
+    if done.driver_calls:
+        calls = sorted(done.driver_calls.items(), key=lambda item: -item[1])
+        text = ", ".join(f"{name} x{count}" for name, count in calls[:_SHOWN])
+        why = "importing it called into the driver"
+        yield found(
+            Rule.DRIVER_CALLED, text, why, "follow the chain; ask later, or in a child", error
+        )
+    if done.devices:
+        why = "importing it opened NVIDIA's device files"
+        yield found(Rule.DEVICE_OPENED, ", ".join(done.devices), why, "ask later", error)
+    if done.threads or done.native_threads:
+        text = ", ".join(done.threads) or f"{done.native_threads} native"
+        why = "a thread from import does not live on in a forked child, and may hold a lock there"
+        yield found(Rule.THREAD, text, why, "start it on first use", warning)
+    if done.processes:
+        why = "importing it started another program"
+        yield found(Rule.PROCESS, "; ".join(done.processes), why, "start it on first use", warning)
+    match done.ending:
+        case Ending.DIED:
+            yield found(Rule.CRASHED, done.detail, "importing it ended the process", "", error)
+        case Ending.HUNG:
+            yield found(Rule.HUNG, done.detail, "importing it does not end", "", error)
+        case Ending.RAISED:
+            why = "it cannot be imported on a machine without a device"
+            yield found(Rule.RAISED, done.detail, why, "keep the failure until it is used", error)
+    allowed = budget.of(done.module) if budget is not None else None
+    if allowed is not None and done.milliseconds is not None and done.milliseconds > allowed:
+        text = f"{done.milliseconds:.0f} ms of {allowed:.0f} ms"
+        yield found(Rule.OVER_BUDGET, text, "over its budget", "see -X importtime", error)
+
+
+def _chain(done: ImportRun, root: Path) -> tuple[Step, ...]:
+    """The frames from the import to the first driver call, names of files shortened."""
+    steps = []
+    for frame in done.driver_stack:
+        where, _, function = frame.rpartition(" in ")
+        file, _, line = where.rpartition(":")
+        path = Path(file)
+        shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else file
+        place = Place(file=shown, line=int(line), column=0)
+        steps.append(Step(place=place, function=function, call=""))
+    return tuple(steps)

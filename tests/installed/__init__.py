@@ -1,0 +1,1 @@
+"""Tests of an installed wheel: run them in its environment, with torch, from another folder."""

@@ -1,0 +1,17 @@
+"""These tests are about an installed wheel, never about the sources beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run against the source tree, which has no native library."""
+    del config
+    import freewheel
+
+    location = Path(freewheel.__file__).resolve()
+    if location.is_relative_to(Path(__file__).resolve().parents[2] / "engine"):
+        raise pytest.UsageError(f"freewheel is imported from {location.parent}, not from a wheel")
