@@ -11,8 +11,8 @@
 
 namespace {
 
-// Runs `work`, which returns a sentence, empty for success, and hands it on: 0, or 1 with exec->error
-// filled. No exception crosses the table, which is C; only memory can run out here.
+// Runs `work`, which returns a sentence, empty for success, and hands it on: 0, or 1 with
+// exec->error filled. No exception crosses the table, which is C; only memory can run out here.
 template <typename Work>
 int32_t Guarded(const FwExec* exec, const char* operation, const Work& work) {
   const auto report = [&](const char* error) {

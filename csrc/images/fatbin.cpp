@@ -39,13 +39,15 @@ constexpr PtxRelease kPtxReleases[] = {
     {900, 13000}, {901, 13010}, {902, 13020}, {903, 13030}, {904, 13040},
 };
 
-// The CUDA release in a cubin's ELF header (e_version: 118 is 11.8), 0 where it says nothing.
+// The CUDA release that made a cubin, 0 where it says nothing. Up to CUDA 12 (ABI 7) e_version
+// holds it, 118 for 11.8; from CUDA 13 on (ABI 8) it is 1.
 int32_t ToolkitOfCubin(const uint8_t* payload, uint64_t size) {
   if (size < 64 || std::memcmp(payload,
                                "\x7f"
                                "ELF",
                                4) != 0)
     return 0;
+  if (payload[8] >= 8) return 13000;
   const uint32_t version = Read<uint32_t>(payload + 20);
   if (version < 80 || version > 999) return 0;
   return static_cast<int32_t>(version / 10 * 1000 + version % 10 * 10);
@@ -218,14 +220,13 @@ std::string NoImageFits(const std::string& image, const std::vector<ImageEntry>&
   }
   if (needed == 0) {
     return text + "; install a freewheel variant whose archs include " + capability +
-           " or that carries PTX for " + capability + " or older";
+           " or that carries PTX";
   }
   return text + "; the driver implements CUDA " + ReleaseName(device.driver_version) +
          " and those that fit need " + ReleaseName(needed) +
-         " or newer: update the NVIDIA driver, or install a freewheel variant whose archs "
-         "include " +
-         capability + " and that was built for CUDA " + ReleaseName(device.driver_version) +
-         " or older";
+         " or newer: update the NVIDIA driver, or install a freewheel variant of CUDA " +
+         ReleaseName(device.driver_version) + " or older whose archs include " + capability +
+         " or that carries PTX";
 }
 
 }  // namespace fw

@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
     publish = _add(sub, "publish", commands.publish_command)
     publish.add_argument("target", help="the folder that is served")
+    session = _add(sub, "session", commands.session_command)
+    session.add_argument("name", help="a [sessions.NAME] of the matrix")
+    session.add_argument("arguments", nargs=argparse.REMAINDER, help="added to the last command")
     docs = _add(sub, "docs", commands.docs_command)
     docs.add_argument("--check", action="store_true", help="change nothing, fail when stale")
     return top

@@ -14,12 +14,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfab import console, machine, run
+from wheelfab import console, lock, machine, run
 from wheelfab.errors import BuildError, FactoryError, InfrastructureError, ToolchainError
 from wheelfab.plan import Action, ActionKind, Plan, fill, python
 from wheelfab.records import aside, file_digest, read_json, write_json
 from wheelfab.store import Store
 from wheelfab.toolchain.torch import TorchTree, torch_tree
+from wheelfab.toolchain.wheels import fetch_toolchain
 from wheelfab.variant import Cell, Excluded
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def _execute(plan: Plan, maker: _Maker, actions: Store) -> _State:
                 advance(finished - shown)
                 shown = finished
     except BaseException:
+        lock.interrupt()
         run.stop_all()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
@@ -207,17 +209,27 @@ class _Maker:
         try:
             match action.kind:
                 case ActionKind.DEVICE:
+                    self._fetch_device_compiler(action)
                     self._run(action, {"out": str(out)}, log)
                 case ActionKind.PART:
                     self._part(action, needs, out, work, log)
                 case ActionKind.WHEEL:
                     from wheelfab.compose import make_wheel  # heavy, and not needed to reuse
 
-                    cell = next(cell for cell in self.plan.cells if cell.id in action.cells)
-                    parts = self._parts(action, needs, cell)
-                    make_wheel(self.plan, cell, parts, out, work, self._runner(action, log))
+                    parts = self._parts(action, needs)
+                    make_wheel(self.plan, self._cell(action), parts, out, work, self._runner(action, log))
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _fetch_device_compiler(self, action: Action) -> None:
+        """Fetch it here, with the user's index and proxy: the step itself has no network."""
+        variant = self._cell(action).variant
+        if variant.cuda is not None:
+            fetch_toolchain(self.store, variant.toolchain, variant.cuda)
+
+    def _cell(self, action: Action) -> Cell:
+        """A cell that the action is for; those that share it agree in all that it asks of one."""
+        return next(cell for cell in self.plan.cells if cell.id in action.cells)
 
     def _part(
         self, action: Action, needs: Mapping[str, Path], out: Path, work: Path, log: Path
@@ -261,7 +273,8 @@ class _Maker:
         }
         for step in action.steps:
             environment = {"SOURCE_DATE_EPOCH": str(self.plan.source.epoch)}
-            environment |= {"PYTHONPATH": str(Path(__file__).parent.parent), **dict(step.env)}
+            environment |= {"PYTHONPATH": str(Path(__file__).parent.parent)}
+            environment |= {"WHEELFAB_STORE": str(self.store.root), **dict(step.env)}
             done = run.run(
                 fill(step.argv, known),
                 env=run.tool_environment(environment),
@@ -273,7 +286,7 @@ class _Maker:
                 raise failure(action, done, log)
 
     def _torch(self, action: Action) -> TorchTree:
-        cell = next(cell for cell in self.plan.cells if cell.id in action.cells)
+        cell = self._cell(action)
         tree = torch_tree(
             self.store,
             release=cell.pin.headers,
@@ -290,7 +303,7 @@ class _Maker:
             )
         return tree
 
-    def _parts(self, action: Action, needs: Mapping[str, Path], cell: Cell) -> Parts:
+    def _parts(self, action: Action, needs: Mapping[str, Path]) -> Parts:
         from wheelfab.compose import Parts
 
         binding = next(

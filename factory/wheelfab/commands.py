@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wheelfab import console
 from wheelfab.errors import BuildError, LoopError, UsageError
 from wheelfab.matrix import load_matrix
 from wheelfab.model import Matrix
 from wheelfab.variant import Cell, Expansion, expand, select
+
+if TYPE_CHECKING:
+    from wheelfab.plan import Plan
 
 
 def plan_command(options: Namespace) -> None:
@@ -111,6 +116,14 @@ def publish_command(options: Namespace) -> None:
     console.result(f"{len(wheels)} wheels in {options.target}")
 
 
+def session_command(options: Namespace) -> None:
+    """Run a session that ``matrix.toml`` describes."""
+    from wheelfab.session import run_session
+
+    matrix = load_matrix(Path(options.matrix))
+    run_session(matrix, options.name, options.arguments, python=Path(sys.executable))
+
+
 def docs_command(options: Namespace) -> None:
     """Regenerate the pages that come from the model; with ``--check`` only say whether they fit."""
     from wheelfab.matrix_docs import write_docs
@@ -128,7 +141,7 @@ def _cells(path: str, names: Sequence[str]) -> tuple[Matrix, tuple[Cell, ...], E
     return matrix, select(expansion, names), expansion
 
 
-def _plan(options: Namespace):  # type: ignore[no-untyped-def]
+def _plan(options: Namespace) -> tuple[Plan, Expansion]:
     from wheelfab.plan import plan
     from wheelfab.source import read_source
     from wheelfab.toolchain.host import host_compiler

@@ -20,10 +20,11 @@ from wheelfab.model import (
     PartScope,
     Pin,
     Project,
+    Session,
     Toolchain,
     Variant,
 )
-from wheelfab.resolve import resolve
+from wheelfab.resolve import resolve, resolve_sessions
 
 __all__ = [
     "AbiKind",
@@ -37,6 +38,7 @@ __all__ = [
     "Pin",
     "Project",
     "RowKind",
+    "Session",
     "Toolchain",
     "Variant",
     "load_matrix",
@@ -63,7 +65,9 @@ def make_matrix(raw: dict[str, Any], *, name: str, root: Path) -> Matrix:
     if reading.file is None:
         raise one_of_many(errors)
     draft, flaws = resolve(reading, reading.file)
-    errors += [_worded(reading.name, flaw) for flaw in dict.fromkeys((*flaws, *check(draft)))]
+    sessions, session_flaws = resolve_sessions(reading.file, draft)
+    found = dict.fromkeys((*flaws, *check(draft), *session_flaws))
+    errors += [_worded(reading.name, flaw) for flaw in found]
     if errors:
         raise one_of_many(errors)
     return Matrix(
@@ -72,6 +76,7 @@ def make_matrix(raw: dict[str, Any], *, name: str, root: Path) -> Matrix:
         pins={key: pin.pin for key, pin in draft.pins.items()},
         variants=tuple(row.variant for row in draft.rows),
         exclude=tuple(exclusion for _, exclusion in draft.exclude),
+        sessions=sessions,
     )
 
 

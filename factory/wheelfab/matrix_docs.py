@@ -18,6 +18,7 @@ from wheelfab.matrix_file import (
     PinTable,
     ProjectTable,
     RowDefaults,
+    SessionTable,
     Table,
     VariantTable,
 )
@@ -33,6 +34,7 @@ SECTIONS: tuple[tuple[str, type[Table]], ...] = (
     ("[defaults]", RowDefaults),
     ("[variants.NAME]", VariantTable),
     ("[[exclude]]", ExcludeTable),
+    ("[sessions.NAME]", SessionTable),
 )
 
 _HEAD = """\

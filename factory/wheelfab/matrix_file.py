@@ -292,6 +292,34 @@ class ExcludeTable(Table):
     reason: Reason = Field(description="Why, in words that the table of cells shows.")
 
 
+class SessionTable(Table):
+    """A nox session of the project's own: an environment, then commands in the project's folder."""
+
+    help: Text = Field(description="What it does, in a line.")
+    wheel: Text | None = Field(
+        default=None,
+        description="The cell whose built wheel is installed in the environment, with its torch.",
+    )
+    torch: Release | None = Field(
+        default=None,
+        description="The torch release beside the wheel; the one it was built against unless "
+        "given.",
+    )
+    requirements: tuple[Text, ...] = Field(
+        default=(),
+        max_length=_MOST,
+        description="What pip installs into the environment; a folder such as `./factory` is "
+        "installed editable.",
+    )
+    run: Annotated[
+        tuple[Annotated[tuple[Text, ...], Field(min_length=1, max_length=_MOST)], ...],
+        Field(min_length=1, max_length=64),
+    ] = Field(
+        description="The commands, each an array of words; what follows `--` on nox's command "
+        "line is added to the last one."
+    )
+
+
 class MatrixFile(Table):
     """The build matrix of a PyTorch extension: the only place where it is decided what is built."""
 
@@ -307,4 +335,7 @@ class MatrixFile(Table):
     )
     exclude: tuple[ExcludeTable, ...] = Field(
         default=(), max_length=1000, description="Cells that are not built, each with its reason."
+    )
+    sessions: dict[str, SessionTable] = Field(
+        default_factory=dict, max_length=64, description="nox sessions of the project's own, by name."
     )

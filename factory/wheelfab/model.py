@@ -146,6 +146,17 @@ class Exclusion:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """A nox session of the project's own. ``wheel`` is the identifier of a cell."""
+
+    help: str
+    wheel: str | None
+    torch: Version | None
+    requirements: tuple[str, ...]
+    run: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:
     """``matrix.toml``, complete and legal. ``root`` is the folder that it lies in."""
 
@@ -154,6 +165,7 @@ class Matrix:
     pins: Mapping[str, Pin]
     variants: tuple[Variant, ...]
     exclude: tuple[Exclusion, ...]
+    sessions: Mapping[str, Session]
 
 
 def cell_id(variant: str, pin: Pin) -> str:

@@ -195,7 +195,10 @@ class _Planner:
                 needs=needs,
                 cells=(cell.id,),
                 inputs=self.source.digests(self._glob(f"project.parts.{part.name}", part.inputs)),
-                identity={"compiler": self.compiler, "tools": _versions(("cmake", "ninja"))},
+                identity={
+                    "compiler": replace(self.compiler, path=Path("g++"), cc=Path("gcc")),
+                    "tools": _versions(("cmake", "ninja")),
+                },
                 pin=pin.key if pin else None,
                 need_keys=self._keys(needs),
             )

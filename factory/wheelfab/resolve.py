@@ -20,6 +20,7 @@ from wheelfab.matrix_file import (
     PinTable,
     ProjectTable,
     RowDefaults,
+    SessionTable,
     Table,
     TorchFallback,
     VariantTable,
@@ -34,11 +35,14 @@ from wheelfab.model import (
     Part,
     Pin,
     Project,
+    Session,
     Toolchain,
     Variant,
+    cell_id,
 )
 from wheelfab.suggest import did_you_mean
 
+BUILT_IN_SESSIONS = ("plan", "build", "cpu-import-loop", "compat", "index", "publish")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 Archs = tuple[tuple[str, Arch], ...]
@@ -51,6 +55,24 @@ def resolve(reading: Reading, file: MatrixFile) -> tuple[Draft, tuple[Flaw, ...]
     """The draft of a matrix, and what hindered it: pins and archs that cannot be read."""
     resolver = _Resolver(reading, file)
     return resolver.draft(), tuple(resolver.flaws)
+
+
+def resolve_sessions(
+    file: MatrixFile, draft: Draft
+) -> tuple[Mapping[str, Session], tuple[Flaw, ...]]:
+    """The project's own sessions, and those whose wheel is no cell or whose name is taken."""
+    cells = [cell_id(row.name, pin) for row in draft.rows for _, pin in row.pins]
+    taken = {*BUILT_IN_SESSIONS, *(f"build-{row.name}" for row in draft.rows)}
+    flaws = []
+    for name, table in file.sessions.items():
+        if name in taken:
+            what = "is the name of a session that every project has"
+            flaws.append(Flaw(where=f"sessions.{name}", what=what, next_step="choose another"))
+        if table.wheel is not None and table.wheel not in cells and not draft.broken:
+            known = did_you_mean(table.wheel, cells) or f"cells are {', '.join(cells)}"
+            where = f"sessions.{name}.wheel"
+            flaws.append(Flaw(where=where, what=f"no cell {table.wheel!r}", next_step=known))
+    return {name: _session(table) for name, table in file.sessions.items()}, tuple(flaws)
 
 
 class _Resolver:
@@ -216,6 +238,16 @@ def _project(table: ProjectTable) -> Project:
             LoadStage(stage=stage.stage, run=stage.run, needs_torch=stage.needs_torch)
             for stage in table.load
         ),
+    )
+
+
+def _session(table: SessionTable) -> Session:
+    return Session(
+        help=table.help,
+        wheel=table.wheel,
+        torch=Version(table.torch) if table.torch else None,
+        requirements=table.requirements,
+        run=table.run,
     )
 
 

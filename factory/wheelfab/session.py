@@ -8,18 +8,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfab import console
-from wheelfab.errors import FactoryError, UsageError
-from wheelfab.loops.cell import built_wheel
+from wheelfab.build import build
+from wheelfab.errors import BuildError, FactoryError, UsageError
 from wheelfab.loops.environment import make_environment
 from wheelfab.loops.interpreter import ask
 from wheelfab.loops.site import pip_for, torch_site
 from wheelfab.model import Matrix, Session
+from wheelfab.plan import plan
 from wheelfab.records import digest, file_digest, write_json
 from wheelfab.run import attach, check, fetch_environment, run, tool_environment
+from wheelfab.source import read_source
 from wheelfab.store import Store, default_root
+from wheelfab.toolchain.host import host_compiler
 from wheelfab.toolchain.torch import torch_tree
 from wheelfab.variant import Cell, expand, select
-from wheelfab.wheel import Wheel
+from wheelfab.wheel import Wheel, read_wheel
 
 _INSTALL_TIMEOUT = 1800.0
 _READY = "ready.json"
@@ -80,10 +83,15 @@ def _environment(matrix: Matrix, name: str, session: Session, python: Path) -> P
 
 
 def _wheel(matrix: Matrix, session: Session) -> tuple[Cell | None, Wheel | None]:
+    """The cell whose wheel the session wants, and that wheel, built now if need be."""
     if session.wheel is None:
         return None, None
-    cell = select(expand(matrix), [session.wheel])[0]
-    return cell, built_wheel(matrix.root, cell)
+    (cell,) = select(expand(matrix), [session.wheel])
+    made = plan(matrix, [cell], read_source(matrix.root), host_compiler())
+    (result,) = build(made, Store(default_root()))
+    if result.wheel is None:
+        raise BuildError(result.reason, where=cell.id, next_step="see build/logs/")
+    return cell, read_wheel(result.wheel)
 
 
 def _make_with_wheel(

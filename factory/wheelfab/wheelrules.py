@@ -187,17 +187,24 @@ def _tag_flaws(archive: ZipFile, folder: str, file: str) -> Iterator[Flaw]:
         return  # told by fact_flaws
     fields = email.message_from_bytes(read_member(archive, where))
     yield from _wheel_field_flaws(fields, where, name)
-    said: set[Tag] = set()
-    for text in fields.get_all("Tag", []):
-        try:
-            said |= parse_tag(str(text))
-        except InvalidTag:
+    texts = [str(text) for text in fields.get_all("Tag", [])]
+    for text in texts:
+        if not _tag_set(text):
             yield Flaw(kind=FlawKind.WHEEL_FILE, where=where, what=f"Tag {text!r} is not a tag")
+    said = frozenset[Tag]().union(*(_tag_set(text) for text in texts))
     if said != name.tags:
         what = f"says tags {_tags(said)}, the file name says {_tags(name.tags)}"
         yield Flaw(kind=FlawKind.TAG, where=where, what=what)
     pure = str(fields.get("Root-Is-Purelib")).lower() == "true"
     yield from _library_flaws(archive, name.tags, pure=pure)
+
+
+def _tag_set(text: str) -> frozenset[Tag]:
+    """The tags that a compressed tag stands for; none where it is no tag."""
+    try:
+        return parse_tag(text)
+    except InvalidTag:
+        return frozenset()
 
 
 def _wheel_field_flaws(
@@ -235,5 +242,5 @@ def _fits(suffix: re.Match[str], tags: frozenset[Tag]) -> bool:
     return all(tag.abi == f"cp{suffix['cpython']}" for tag in tags)
 
 
-def _tags(tags: set[Tag] | frozenset[Tag]) -> str:
+def _tags(tags: frozenset[Tag]) -> str:
     return ", ".join(sorted(str(tag) for tag in tags)) or "none"

@@ -88,7 +88,9 @@ class Harness:
         text = ctypes.create_string_buffer(_TEXT)
         where = Exec(device, 0, stream, None, ctypes.cast(text, c_char_p), _TEXT)
         function = getattr(self.table, operation)
-        given = (ctypes.byref(where),) if args is None else (ctypes.byref(where), ctypes.byref(args))
+        given = (
+            (ctypes.byref(where),) if args is None else (ctypes.byref(where), ctypes.byref(args))
+        )
         failed = bool(function(*given))
         if failed != bool(text.value):
             raise AssertionError(f"{operation}: returned {failed} with {text.value!r}")

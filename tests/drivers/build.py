@@ -52,9 +52,8 @@ def build_driver(folder: Path, *, hide: Sequence[str] = ()) -> Path:
     folder that is returned.
     """
     headers = [*(HERE / "fake").glob("*.h"), HERE.parent / "fibers" / "emulation.h"]
-    objects = [
-        _compile(folder, source, headers=headers) for source in sorted((HERE / "fake").glob("*.cpp"))
-    ]
+    sources = sorted((HERE / "fake").glob("*.cpp"))
+    objects = [_compile(folder, source, headers=headers) for source in sources]
     script = "{ local: " + " ".join(f"{name};" for name in hide) + " };\n" if hide else "{ };\n"
     return _link(folder, "libcuda.so.1", objects, script=script).parent
 
@@ -64,7 +63,8 @@ def build_kernels(folder: Path, images: Images) -> Path:
 
     It exports ``freewheel_kernels`` as ``_kernels`` does, and the functions of ``harness.cpp``.
     """
-    headers = [path for part in ("abi", "compat", "images", "driver", "cuda", "kernels") for path in _headers(part)]
+    parts = ("abi", "compat", "images", "driver", "cuda", "kernels")
+    headers = [path for part in parts for path in sorted((CSRC / part).glob("*.h"))]
     sources = [*(CSRC / name for name in _HOST), CSRC / "cuda" / "ops.cpp", HERE / "harness.cpp"]
     flags = (f"-I{CSRC}",)
     objects = [_compile(folder, source, headers=headers, flags=flags) for source in sources]
@@ -83,15 +83,10 @@ def build_host_cuda(folder: Path, torch: Path) -> Path:
         f"-isystem{include / 'torch' / 'csrc' / 'api' / 'include'}",
         "-Wno-error=deprecated-declarations",
     )
-    headers = [HERE.parent / "fibers" / "emulation.h"]
-    built = _compile(folder, HERE / "host_cuda.cpp", headers=headers, flags=flags, salt=version)
+    built = _compile(folder, HERE / "host_cuda.cpp", flags=flags, salt=version)
     lib = torch / "lib"
     extra = [f"-L{lib}", "-l:libtorch_cpu.so", "-l:libc10.so", f"-Wl,-rpath,{lib}"]
     return _link(folder, "libtorch_cuda.so", [built], extra=extra)
-
-
-def _headers(part: str) -> Iterable[Path]:
-    return sorted([*(CSRC / part).glob("*.h"), *(CSRC / part).glob("*.cuh")])
 
 
 def _compile(
@@ -127,7 +122,7 @@ def _link(
     """The shared library ``name``, in a folder of its own named by the digest of its inputs."""
     embedded = [] if images is None else [*images.containers.keys(), *images.containers.values()]
     digest = _digest(name, script, *(path.name for path in objects), *extra, *embedded)
-    target = folder / f"{name.split('.')[0]}-{digest}" / name
+    target = folder / f"{name.partition('.')[0]}-{digest}" / name
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,7 @@ from fibers import build as fibers_build
 from fibers.emulation import Emulation
 
 from drivers import build, cubin
-
-TESTS = Path(__file__).resolve().parents[1]
-ARCHS = ("80", "86", "89", "90", "90+PTX")
-
-Run = Callable[..., Any]
+from drivers.child import TESTS, Run
 
 
 @pytest.fixture(scope="session")
@@ -56,8 +52,8 @@ def kernels(emulation: Path) -> dict[str, dict[str, cubin.Kernel]]:
 
 @pytest.fixture(scope="session")
 def containers(kernels: Mapping[str, Mapping[str, cubin.Kernel]]) -> dict[str, bytes]:
-    """The fatbin container of each ``.cu``, for ``ARCHS``, as CUDA 12.1 makes it."""
-    return {image: cubin.images(named, ARCHS) for image, named in kernels.items()}
+    """The fatbin container of each ``.cu``, for ``cubin.ARCHS``, as CUDA 12.1 makes it."""
+    return {image: cubin.images(named, cubin.ARCHS) for image, named in kernels.items()}
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +103,3 @@ def run(harness: Path, fake_driver: Path, emulation: Path, log: Path) -> Run:
         return json.loads(done.stdout.rpartition("RESULT ")[2])
 
     return call
-
-
-def calls(log: Path, name: str) -> list[str]:
-    """The log's lines for one entry point."""
-    if not log.exists():
-        return []
-    return [line for line in log.read_text().splitlines() if line.split()[2] == name]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 _EXACT = {7: 0x800, 8: 0x8}  # the bit of suffix a in e_flags, by ABI version
 _SUFFIX_FLAGS = {"": 0, "a": 0x100000, "f": 0x200000}
 LZ4, ZSTD = 0x2000, 0x8000
+ARCHS = ("80", "86", "89", "90", "90+PTX")  # of a freewheel variant
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,11 +46,14 @@ def cubin(
 ) -> bytes:
     """An ELF file for ``sm_<arch>`` that holds ``kernels``, made by CUDA ``toolkit`` (121: 12.1)."""
     sections: list[tuple[str, int, int, bytes]] = [("", 0, 0, b"")]
-    for name, kernel in kernels.items():
-        sections.append((f".text.{name}", 1, kernel.registers << 24, b"\0" * 128))
+    registers = b""
+    for symbol, (name, kernel) in enumerate(kernels.items(), start=1):
+        registers += struct.pack("<BBHII", 4, 0x2F, 8, symbol, kernel.registers)
+        sections.append((f".text.{name}", 1, symbol, b"\0" * 128))
         sections.append((f".nv.info.{name}", 0x70000000, 0, _attributes(kernel)))
         if kernel.static_shared:
             sections.append((f".nv.shared.{name}", 8, 0, b"\0" * kernel.static_shared))
+    sections.append((".nv.info", 0x70000000, 0, registers))
     names = b"\0"
     offsets = []
     for name, *_ in [*sections, (".shstrtab",)]:
@@ -68,12 +72,15 @@ def cubin(
     return ident + struct.pack("<HHIQQQIHHHHHH", 2, 190, toolkit, *place) + body + table
 
 
-def ptx(arch: int, kernels: Mapping[str, Kernel], *, suffix: str = "", isa: tuple[int, int]) -> bytes:
+def ptx(
+    arch: int, kernels: Mapping[str, Kernel], *, suffix: str = "", isa: tuple[int, int]
+) -> bytes:
     """PTX text for ``compute_<arch>`` with the entries of ``kernels``."""
     lines = ["", f".version {isa[0]}.{isa[1]}", f".target sm_{arch}{suffix}", ".address_size 64"]
     for name, kernel in kernels.items():
         params = [
-            f"\t.param .align 8 .b8 {name}_param_{i}[{size}]" for i, size in enumerate(kernel.params)
+            f"\t.param .align 8 .b8 {name}_param_{i}[{size}]"
+            for i, size in enumerate(kernel.params)
         ]
         lines += [f".visible .entry {name}(", ",\n".join(params), ")", "{", "\tret;", "}"]
     return "\n".join([*lines, ""]).encode()
@@ -95,7 +102,11 @@ def container(entries: Sequence[Entry]) -> bytes:
 
 
 def images(
-    kernels: Mapping[str, Kernel], archs: Sequence[str], *, isa: tuple[int, int] = (8, 1), toolkit: int = 121
+    kernels: Mapping[str, Kernel],
+    archs: Sequence[str],
+    *,
+    isa: tuple[int, int] = (8, 1),
+    toolkit: int = 121,
 ) -> bytes:
     """A container with an image of ``kernels`` for each of ``archs`` ("80", "90a", "90+PTX")."""
     entries = []

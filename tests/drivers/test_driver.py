@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drivers import build
-from drivers.conftest import Run, calls
+from drivers.child import Run, calls
 from drivers.cubin import Kernel
 
 REQUIRED = (
@@ -67,7 +67,9 @@ def test_a_missing_function_is_not_a_missing_library(
 ) -> None:
     lacking = build.build_driver(build_folder, hide=[name])
     first, second = run(TWICE, driver=lacking)
-    assert first.startswith(f"warm_up: the driver library {lacking}/libcuda.so.1 has no function {name}: ")
+    assert first.startswith(
+        f"warm_up: the driver library {lacking}/libcuda.so.1 has no function {name}: "
+    )
     assert second == first
     assert not calls(log, "cuInit")
 
@@ -183,7 +185,9 @@ def test_a_failure_is_kept_across_a_fork(run: Run, log: Path) -> None:
 
 
 def test_a_fork_during_opening_does_not_hang(run: Run) -> None:
-    code = FORK + """
+    code = (
+        FORK
+        + """\
 import threading, time
 threading.Thread(target=lambda: harness.call("warm_up"), daemon=True).start()
 while fake().calls("cuInit") == 0:
@@ -194,6 +198,7 @@ import json, sys
 print("RESULT", json.dumps(result), flush=True)
 os._exit(0)
 """
+    )
     assert "CUDA was used in process" in run(code, fail="cuInit=hang")
 
 
@@ -209,6 +214,8 @@ def test_no_images_asks_no_driver(run: Run, build_folder: Path, log: Path) -> No
     plain = build.build_kernels(build_folder, build.Images(containers={}))
     code = WARM_UP + "; result = [result, harness.archs()]"
     text, archs = run(code, library=plain)
-    assert text.startswith("warm_up: this freewheel was built without CUDA kernels; install a CUDA ")
+    assert text.startswith(
+        "warm_up: this freewheel was built without CUDA kernels; install a CUDA "
+    )
     assert archs == ""
     assert not log.exists()

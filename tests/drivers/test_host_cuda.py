@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from drivers import build
-from drivers.conftest import TESTS
+from drivers.child import TESTS
 
 
 def cpu_torch() -> Path | None:

@@ -109,6 +109,14 @@ def test_minor_version_compatibility_reaches_cubins_but_not_ptx(reader: Harness)
     assert reader.choose(container, (9, 0), 11080).name == ""  # below the family's floor
 
 
+def test_a_cubin_of_cuda_13_needs_a_driver_of_13(reader: Harness) -> None:
+    payload = cubin.cubin(90, KERNELS, abi=8, toolkit=1)
+    container = cubin.container([Entry(arch=90, payload=payload)])
+    assert reader.choose(container, (9, 0), 13000).name == "9.0"
+    older = reader.choose(container, (9, 0), 12090)
+    assert "the driver implements CUDA 12.9 and those that fit need 13.0 or newer" in older.error
+
+
 def test_the_newest_usable_ptx_of_an_arch_is_taken(reader: Harness) -> None:
     entries = [
         Entry(arch=80, ptx=True, isa=isa, payload=cubin.ptx(80, KERNELS, isa=isa))
@@ -172,15 +180,14 @@ def test_no_image_fits_says_what_to_install(reader: Harness) -> None:
     none = reader.choose(cubin.images(KERNELS, ("80", "90a")), (12, 0), 13000)
     assert none.error == (
         "CUDA device 0 (Fake GPU, capability 12.0) can run no image of attention; archs inside: "
-        "8.0 9.0a; install a freewheel variant whose archs include 12.0 or that carries PTX for "
-        "12.0 or older"
+        "8.0 9.0a; install a freewheel variant whose archs include 12.0 or that carries PTX"
     )
     driver = reader.choose(cubin.images(KERNELS, FREEWHEEL), (12, 0), 12000)
     assert driver.error == (
         "CUDA device 0 (Fake GPU, capability 12.0) can run no image of attention; archs inside: "
         "8.0 8.6 8.9 9.0 9.0+PTX; the driver implements CUDA 12.0 and those that fit need 12.1 or "
-        "newer: update the NVIDIA driver, or install a freewheel variant whose archs include 12.0 "
-        "and that was built for CUDA 12.0 or older"
+        "newer: update the NVIDIA driver, or install a freewheel variant of CUDA 12.0 or older "
+        "whose archs include 12.0 or that carries PTX"
     )
 
 

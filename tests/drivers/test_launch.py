@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drivers import build, cubin
-from drivers.conftest import ARCHS, Run, calls
+from drivers.child import Run, calls
 from drivers.cubin import Kernel
 
 Kernels = Mapping[str, Mapping[str, Kernel]]
@@ -66,7 +66,9 @@ def worst():
 
 
 def test_a_launch_computes(run: Run) -> None:
-    error, worst = run(RMS_NORM + "error = harness.call('rms_norm', args); result = [error, worst()]")
+    error, worst = run(
+        RMS_NORM + "error = harness.call('rms_norm', args); result = [error, worst()]"
+    )
     assert error == ""
     assert worst < 2e-6
 
@@ -78,7 +80,9 @@ def test_without_the_emulation_nothing_is_written(run: Run) -> None:
 
 @pytest.mark.parametrize("splits", [1, 4])
 def test_attention_in_splits(run: Run, splits: int) -> None:
-    code = ATTENTION + f"""
+    code = (
+        ATTENTION
+        + f"""\
 splits = {splits}
 partial = [array.array("f", [math.nan] * (splits * n)) for n in (size, 1, 1)]
 args.splits = splits
@@ -87,6 +91,7 @@ driver = fake()
 error = harness.call("paged_attention", args)
 result = [error, worst(), driver.count("launches"), driver.last("kernel")]
 """
+    )
     error, worst, launches, kernel = run(code)
     assert error == ""
     assert worst < 2e-6
@@ -95,7 +100,9 @@ result = [error, worst(), driver.count("launches"), driver.last("kernel")]
 
 
 def test_the_stream_is_passed_on_and_the_thread_is_left_as_it_was(run: Run) -> None:
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 driver = fake()
 harness.call("rms_norm", args)
 first = driver.last_stream()
@@ -106,14 +113,18 @@ driver.library.cuStreamCreate(ctypes.byref(stream), 0)
 error = harness.call("rms_norm", args, stream=stream.value)
 result = [error, first, driver.last_stream() == stream.value, driver.count("current_contexts")]
 """
+    )
     assert run(code) == ["", None, True, 1]
 
 
 def test_a_failing_launch_leaves_no_context_behind(run: Run) -> None:
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 driver = fake()
 result = [harness.call("rms_norm", args), driver.count("current_contexts")]
 """
+    )
     error, contexts = run(code, fail="cuLaunchKernel=700", devices="9.0")
     assert error == (
         "rms_norm: cuLaunchKernel of fw_rms_norm_f32, grid 3x1x1, block 32x1x1, 0 bytes of dynamic "
@@ -124,10 +135,13 @@ result = [harness.call("rms_norm", args), driver.count("current_contexts")]
 
 
 def test_each_device_has_its_own_context_and_modules(run: Run, log: Path) -> None:
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 errors = [harness.call("rms_norm", args, device=device) for device in (1, 0, 1)]
 result = [errors, worst()]
 """
+    )
     errors, worst = run(code, devices="8.6,12.0")
     assert errors == [""] * 3
     assert worst < 2e-6
@@ -170,7 +184,9 @@ def test_compressed_ptx_is_unpacked_by_the_driver(
 
 
 def test_warm_up_leaves_nothing_to_load_during_a_capture(run: Run, log: Path) -> None:
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 driver = fake()
 context, stream, graph = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 driver.library.cuInit(0)
@@ -185,6 +201,7 @@ driver.library.cuStreamBeginCapture_v2(stream, 0)
 warm = harness.call("rms_norm", args, stream=stream.value)
 result = [cold, warm_up, warm, driver.count("captured")]
 """
+    )
     cold, warm_up, warm, captured = run(code)
     assert "returned 900 (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" in cold
     assert (warm_up, warm, captured) == ("", "", 1)
@@ -202,7 +219,12 @@ result = [cold, warm_up, warm, driver.count("captured")]
 )
 @pytest.mark.parametrize("archs", [("80",), ("80+PTX",)])
 def test_an_image_of_another_source_is_refused(
-    run: Run, build_folder: Path, kernels: Kernels, change: object, reason: str, archs: tuple[str, ...]
+    run: Run,
+    build_folder: Path,
+    kernels: Kernels,
+    change: object,
+    reason: str,
+    archs: tuple[str, ...],
 ) -> None:
     """The cubin is older than the kernel's record, or the other way round."""
     mutated = {image: dict(named) for image, named in kernels.items()}
@@ -213,10 +235,13 @@ def test_an_image_of_another_source_is_refused(
         mutated["rms_norm"]["fw_rms_norm_f32"] = change(kernel)  # type: ignore[operator]
     containers = {image: cubin.images(named, archs) for image, named in mutated.items()}
     library = build.build_kernels(build_folder, build.Images(containers=containers))
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 driver = fake()
 result = [harness.call("rms_norm", args), driver.last("refusal")]
 """
+    )
     error, refusal = run(code, library=library)
     assert error.startswith("rms_norm: cuModuleGetFunction of fw_rms_norm_f32 in rms_norm on CUDA")
     assert reason in refusal
@@ -231,7 +256,7 @@ def greedy(build_folder: Path, kernels: Kernels) -> Path:
                 name: replace(kernel, registers=255, max_threads=384, static_shared=1024)
                 for name, kernel in named.items()
             },
-            ARCHS,
+            cubin.ARCHS,
         )
         for image, named in kernels.items()
     }
@@ -256,11 +281,14 @@ def greedy(build_folder: Path, kernels: Kernels) -> Path:
 def test_launches_that_a_device_would_refuse(
     run: Run, greedy: Path, launch: str, result: int, reason: str
 ) -> None:
-    code = RMS_NORM + f"""
+    code = (
+        RMS_NORM
+        + f"""\
 driver = fake()
 error = harness.launch("rms_norm", "fw_rms_norm_f32", args, {launch})
 result = [error, driver.last("refusal"), driver.count("launches")]
 """
+    )
     error, refusal, launches = run(code, library=greedy)
     assert f"returned {result} (" in error
     assert refusal == reason
@@ -268,11 +296,14 @@ result = [error, driver.last("refusal"), driver.count("launches")]
 
 
 def test_shared_memory_beyond_48_kb_is_asked_for_once(run: Run, log: Path) -> None:
-    code = RMS_NORM + """
+    code = (
+        RMS_NORM
+        + """\
 sizes = (48 * 1024, 64 * 1024, 64 * 1024, 60 * 1024, 96 * 1024, 99 * 1024, 100 * 1024)
 result = [harness.launch("rms_norm", "fw_rms_norm_f32", args, grid=(3, 1, 1), shared_bytes=size)
           for size in sizes]
 """
+    )
     errors = run(code, devices="8.6")
     assert errors[:6] == [""] * 6
     assert errors[6] == (
@@ -311,7 +342,12 @@ result = [before, version, number.value, driver.library.cuDeviceGetCount(ctypes.
     [
         ("rms_norm", "dtype", 7, "rms_norm: no CUDA kernel for dtype 7"),
         ("rms_norm", "dtype", -1, "rms_norm: no CUDA kernel for dtype -1"),
-        ("paged_attention", "head_size", 72, "no CUDA kernel for head size 72, only for 64 80 96 128 256"),
+        (
+            "paged_attention",
+            "head_size",
+            72,
+            "no CUDA kernel for head size 72, only for 64 80 96 128 256",
+        ),
         ("paged_attention", "key_cache", 8, "key_cache must start at a multiple of 16 bytes"),
     ],
 )
@@ -340,15 +376,20 @@ result = [splits(1, 8, 32768), splits(1, 8, 32768, device=1), splits(4096, 32, 3
 
 
 def test_splits_without_a_driver_leave_the_reason_to_the_operation(run: Run) -> None:
-    code = ATTENTION + """
+    code = (
+        ATTENTION
+        + """\
 result = [harness.splits(args, 32768), harness.call("paged_attention", args)]
 """
+    )
     splits, error = run(code, driver=None)
     assert splits == 1
     assert "no NVIDIA driver" in error
 
 
-def test_a_malformed_image_is_named(run: Run, build_folder: Path, containers: Mapping[str, bytes]) -> None:
+def test_a_malformed_image_is_named(
+    run: Run, build_folder: Path, containers: Mapping[str, bytes]
+) -> None:
     damaged = {**containers, "rms_norm": containers["rms_norm"][:-8]}
     library = build.build_kernels(build_folder, build.Images(containers=damaged))
     code = RMS_NORM + "result = [harness.call('rms_norm', args), harness.archs()]"

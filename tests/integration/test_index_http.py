@@ -199,7 +199,7 @@ def test_the_documented_line_gives_each_variant_and_the_stable_pin(
 def test_another_order_of_indexes_gives_the_same_or_is_refused(
     clean: Environment, site: Site
 ) -> None:
-    """For uv: it looks at extra indexes in their order and stops at the first that has the project."""
+    """Extra indexes are looked at by uv in their order, up to the first that has the project."""
     second = ("--extra-index-url", f"{site.url}/second/")
     done = clean.install(*second, *site.line("cu121-torch2.4"))
     right = {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}

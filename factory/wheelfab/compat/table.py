@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _OLDEST_GPU = (7, 0)
+# Tegra: no x86_64 machine has one, and cubins of desktop GPUs are not promised to run there.
+# Source: CUDA Programming Guide, binary compatibility.
+_TEGRA = frozenset({"5.3", "6.2", "7.2", "8.7", "11.0"})
 
 
 class Verdict(StrEnum):
@@ -210,8 +213,9 @@ def _torch_entry(
 
 
 def _gpus() -> tuple[str, ...]:
-    """The capabilities to compute for: every GPU the facts name from Volta on."""
-    return tuple(number for number in facts.gpus() if _capability(number) >= _OLDEST_GPU)
+    """The capabilities to compute for: every GPU the facts name from Volta on, but Tegra."""
+    recent = (number for number in facts.gpus() if _capability(number) >= _OLDEST_GPU)
+    return tuple(number for number in recent if number not in _TEGRA)
 
 
 def _capability(number: str) -> tuple[int, int]:

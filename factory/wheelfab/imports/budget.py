@@ -31,7 +31,7 @@ class Budget:
 def load_budget(path: Path, modules: Iterable[str]) -> Budget:
     """Read a TOML file of ``"module" = milliseconds`` under ``[milliseconds]``.
 
-    Raises ``UsageError`` for a file that is none, a module that does not exist, a value that is not a
+    Raises ``UsageError`` for a file that is none, a module that does not exist, a value that is no
     positive number; all of them at once.
     """
     known = tuple(modules)

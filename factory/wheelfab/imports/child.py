@@ -1,13 +1,14 @@
 """Imports one module in a process of its own and reports what that started.
 
-Run by path under the target's interpreter (Python 3.10 or later), standard library only, wheelfab never
-imported::
+Run by path under the target's interpreter (Python 3.10 or later), standard library only, wheelfab
+never imported::
 
-    python child.py MODULE ROOT FOLDER
+    python child.py MODULE ROOT FOLDER SECONDS
 
+After ``SECONDS`` the stack of an import that hangs is written; it is for the parent to end it.
 ``ROOT`` is put before all on ``sys.path`` unless it is ``-``; ``FOLDER`` takes ``report.json``,
-``stack`` (the Python stack at the first call into the driver, written by faulthandler on SIGUSR1) and
-``output`` (what the module printed).
+``stack`` (the Python stack at the first call into the driver, by faulthandler on SIGUSR1, and at a
+crash or a hang) and ``output`` (what the module printed).
 """
 
 from __future__ import annotations
@@ -72,12 +73,13 @@ def describe(error: BaseException) -> dict[str, Any]:
     return record
 
 
-def main(module: str, root: str, folder: str) -> None:
+def main(module: str, root: str, folder: str, seconds: float) -> None:
     """Import ``module`` and write the report."""
     sys.path[0:1] = [] if root == "-" else [root]
     quieten(folder)
     stack = open(os.path.join(folder, "stack"), "w", encoding="utf-8")
-    faulthandler.enable(stack)
+    faulthandler.enable(stack, all_threads=False)
+    faulthandler.dump_traceback_later(seconds, file=stack)
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     watch = Watch()
     sys.addaudithook(watch)
@@ -105,4 +107,4 @@ def main(module: str, root: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])
+    main(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]))

@@ -25,7 +25,9 @@ from wheelfab.imports.target import Target
 _READ = 1 << 20  # bytes read of any file that a child wrote
 _TAIL = 2000
 _AGAIN = 3  # runs of a module that seems to be over its budget
+_DUMP = re.compile(r"^(?:Stack|Thread|Current thread).*:$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_HANG = 0.8  # of the time limit, after which a stack is written
 _FRAMES = 60
 _OPENED = re.compile(r'"(/dev/nvidia[^"]*)"')
 _SOURCE = Path(__file__).with_name("counting_fake.c")
@@ -142,7 +144,8 @@ def import_one(bench: Bench, module: str) -> ImportRun:
     extra = {"WHEELFAB_COUNT_LOG": str(calls)}
     if bench.drivers is not None:
         extra["LD_LIBRARY_PATH"] = str(bench.drivers)
-    argv = [str(bench.python), child.__file__, module, bench.root, str(folder)]
+    hang = f"{bench.limit * _HANG:.1f}"
+    argv = [str(bench.python), child.__file__, module, bench.root, str(folder), hang]
     if bench.strace is not None:
         opens = ("-e", "trace=open,openat", "-e", "signal=none")
         argv = [bench.strace, "-f", "--seccomp-bpf", "-qq", *opens, "-o", str(trace), *argv]
@@ -150,6 +153,7 @@ def import_one(bench: Bench, module: str) -> ImportRun:
     report = _report(folder / "report.json")
     ending, detail = _ending(done, report, bench, folder)
     names = _text(calls).split()
+    dumps = read_dumps(_text(folder / "stack"))
     pools = bool(report.get("pools"))
     return ImportRun(
         module=module,
@@ -157,7 +161,8 @@ def import_one(bench: Bench, module: str) -> ImportRun:
         detail=detail,
         milliseconds=report.get("milliseconds"),
         driver_calls=dict(Counter(names)),
-        driver_stack=_stack(folder / "stack") if names else (),
+        driver_stack=dumps[0] if names and dumps else (),
+        end_stack=dumps[-1] if ending in (Ending.DIED, Ending.HUNG) and dumps else (),
         devices=tuple(sorted(set(_OPENED.findall(_text(trace))))),
         threads=tuple(map(str, report.get("threads", ()))),
         native_threads=0 if pools else int(report.get("native_threads", 0)),
@@ -172,7 +177,7 @@ def _ending(
         return Ending.HUNG, f"not done after {bench.limit:.0f} s"
     if not report:
         printed = _text(folder / "output").strip() or done.stderr.strip()
-        return Ending.DIED, " ".join(f"{done.ending}: {printed[-300:]}".split())
+        return Ending.DIED, " ".join(f"{done.ending} {printed[-300:]}".split())
     missing = report.get("missing")
     if missing is not None:
         return Ending.MISSING, str(report["error"])
@@ -196,15 +201,17 @@ def _timed_again(bench: Bench, first: ImportRun, budget: Budget) -> ImportRun:
     return replace(first, milliseconds=best)
 
 
-def _stack(path: Path) -> tuple[str, ...]:
-    """The frames of the first dump in a faulthandler file, outermost first, import machinery left out."""
-    dump = _text(path).split("\n\n", 1)[0]
-    frames = [
-        f"{file}:{line} in {name}"
-        for file, line, name in _FRAME.findall(dump)
-        if "importlib" not in file and file != child.__file__
-    ]
-    return tuple(reversed(frames[:_FRAMES]))
+def read_dumps(text: str) -> list[tuple[str, ...]]:
+    """The stacks that faulthandler wrote, outermost frame first, without importlib's frames."""
+    dumps = []
+    for dump in _DUMP.split(text)[1:]:
+        frames = [
+            f"{file}:{line} in {name}"
+            for file, line, name in _FRAME.findall(dump)
+            if "importlib" not in file and file != child.__file__
+        ]
+        dumps.append(tuple(reversed(frames[:_FRAMES])))
+    return dumps
 
 
 def _report(path: Path) -> dict[str, Any]:

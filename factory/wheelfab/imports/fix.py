@@ -1,8 +1,8 @@
 """The one repair that is safe to make by machine: a constant asked of CUDA becomes a cached getter.
 
-``NAME = torch.cuda.xxx()`` at the top of a module, read only inside its functions, is replaced by a
-function with ``functools.cache``, and each read by a call of it. The file is edited in place by source
-spans: nothing else in it changes. Everything less simple is refused with the reason.
+``NAME = torch.cuda.xxx()`` at the top of a module, read only inside its functions, is replaced by
+a function with ``functools.cache``, and each read by a call of it. The file is edited in place by
+source spans: nothing else in it changes. Everything less simple is refused with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfab import records
-from wheelfab.imports.names import SCOPES, Scope, read_names
+from wheelfab.imports.bind import read_names
+from wheelfab.imports.names import SCOPES, Scope
 from wheelfab.imports.record import Finding, ImportReport
 from wheelfab.suggest import joined
 
@@ -61,7 +62,7 @@ class Refused:
     reason: str
 
 
-class _Unfit(Exception):
+class _UnfitError(Exception):
     """The pattern is not the simple one; the message says why."""
 
 
@@ -109,8 +110,8 @@ def _repair(
         try:
             planned, change = _plan(data, finding, others)
             if change.getter in (other.getter for other in changes):
-                raise _Unfit(f"the name {change.getter} is taken")
-        except _Unfit as error:
+                raise _UnfitError(f"the name {change.getter} is taken")
+        except _UnfitError as error:
             refused.append(Refused(finding=finding, reason=str(error)))
             continue
         edits.extend(edit for edit in planned if edit not in edits)
@@ -127,18 +128,18 @@ def _plan(data: bytes, finding: Finding, others: Sequence[Path]) -> tuple[list[E
     statement, name = _constant(tree, finding)
     value = statement.value
     if value is None:
-        raise _Unfit("it has no value")
+        raise _UnfitError("it has no value")
     _check_value(value, scope)
     uses = _uses(tree, statement, name)
     if not uses:
-        raise _Unfit(f"{name} is not read in this module, so it is there for others")
+        raise _UnfitError(f"{name} is not read in this module, so it is there for others")
     _check_strangers(name, finding, others)
     getter = f"_get_{name.lower().lstrip('_')}"
     if getter.encode() in data:
-        raise _Unfit(f"the name {getter} is taken")
+        raise _UnfitError(f"the name {getter} is taken")
     edits = [(_offsets(data, use), f"{getter}()".encode()) for use in uses]
     if any(data[start:end] != name.encode() for (start, end), _ in edits):
-        raise _Unfit(
+        raise _UnfitError(
             f"{name} is read where its place in the file cannot be told, as in an f-string"
         )
     edits.append((_offsets(data, statement), _getter(data, statement, value, getter, scope)))
@@ -160,13 +161,13 @@ def _read(data: bytes, finding: Finding) -> tuple[ast.Module, Scope]:
         data.decode("utf-8")
         tree = ast.parse(data)
     except (UnicodeDecodeError, SyntaxError, ValueError) as error:
-        raise _Unfit(f"the file is not plain UTF-8 Python: {error}") from error
+        raise _UnfitError(f"the file is not plain UTF-8 Python: {error}") from error
     return tree, read_names(finding.module, finding.module, tree)[1]
 
 
 def _constant(tree: ast.Module, finding: Finding) -> tuple[ast.Assign | ast.AnnAssign, str]:
     if len(finding.chain) > 1:
-        raise _Unfit("the call is in a function that is called at the top level")
+        raise _UnfitError("the call is in a function that is called at the top level")
     line = finding.place.line
     for node in tree.body:
         if not node.lineno <= line <= (node.end_lineno or node.lineno):
@@ -175,35 +176,39 @@ def _constant(tree: ast.Module, finding: Finding) -> tuple[ast.Assign | ast.AnnA
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
                 return node, name
             case ast.Assign():
-                raise _Unfit("it assigns to more than one plain name")
+                raise _UnfitError("it assigns to more than one plain name")
             case _:
-                raise _Unfit("not a constant `NAME = ...` at the top level of the module")
-    raise _Unfit("the file has changed since it was read")
+                raise _UnfitError("not a constant `NAME = ...` at the top level of the module")
+    raise _UnfitError("the file has changed since it was read")
 
 
 def _check_value(value: ast.expr, scope: Scope) -> None:
     for node in ast.walk(value):
         if not isinstance(node, _PURE):
-            raise _Unfit(f"its value has a {type(node).__name__} in it")
+            raise _UnfitError(f"its value has a {type(node).__name__} in it")
         if isinstance(node, ast.Name) and node.id not in scope.names.aliases:
-            raise _Unfit(f"its value depends on {node.id}, which is no import")
+            raise _UnfitError(f"its value depends on {node.id}, which is no import")
         if isinstance(node, ast.Name) and node.id in scope.constants:
-            raise _Unfit(f"{node.id} is imported and assigned")
+            raise _UnfitError(f"{node.id} is imported and assigned")
 
 
 def _uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name]:
     uses: list[ast.Name] = []
     for node, inside in _walk(tree, statement):
         if isinstance(node, ast.Constant) and node.value == name:
-            raise _Unfit(f"{name} is exported in __all__ or looked up by its name as text")
+            raise _UnfitError(f"{name} is exported in __all__ or looked up by its name as text")
         bound = _binds(node)
         if name in bound:
-            raise _Unfit(f"{name} is bound a second time, in line {getattr(node, 'lineno', '?')}")
+            raise _UnfitError(
+                f"{name} is bound a second time, in line {getattr(node, 'lineno', '?')}"
+            )
         if isinstance(node, ast.Name) and node.id == name:
             if not isinstance(node.ctx, ast.Load):
-                raise _Unfit(f"{name} is assigned again or deleted, in line {node.lineno}")
+                raise _UnfitError(f"{name} is assigned again or deleted, in line {node.lineno}")
             if not inside:
-                raise _Unfit(f"{name} is read while the module is imported, in line {node.lineno}")
+                raise _UnfitError(
+                    f"{name} is read while the module is imported, in line {node.lineno}"
+                )
             uses.append(node)
     return uses
 
@@ -248,7 +253,7 @@ def _check_strangers(name: str, finding: Finding, others: Sequence[Path]) -> Non
         if word.search(data) and re.search(rf"\b{re.escape(own)}\b".encode(), data):
             users.append(path.name)
     if users:
-        raise _Unfit(f"{name} may be read by another module: {joined(users[:3])}")
+        raise _UnfitError(f"{name} may be read by another module: {joined(users[:3])}")
 
 
 def _getter(
@@ -292,7 +297,7 @@ def _import(data: bytes, tree: ast.Module) -> Edit:
         ):
             start, _ = _offsets(data, node)
             return (start, start), b"import functools" + end_line
-    raise _Unfit("nothing is imported at the top level, so there is no place for an import")
+    raise _UnfitError("nothing is imported at the top level, so there is no place for an import")
 
 
 def _offsets(data: bytes, node: ast.expr | ast.stmt) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from wheelfab.suggest import joined
 
 
 def lint(target: Path | str, options: LintOptions | None = None) -> ImportReport:
-    """Check what importing ``target`` does to the GPU; nothing of it is imported into this process.
+    """Check what importing ``target`` does to the GPU, importing nothing of it in this process.
 
     ``target`` is a file, a package's or a project's folder, a wheel, an sdist, or the name of an
     installed package. Imports are run in child processes unless ``options.dynamic`` is false, or it

@@ -50,6 +50,7 @@ class Package:
     modules: dict[str, ModuleFacts] = field(default_factory=dict)
     unreadable: list[Unchecked] = field(default_factory=list)
     _functions: dict[str, dict[str, FunctionFacts]] = field(default_factory=dict)
+    _known: dict[str, bool | None] = field(default_factory=dict)
     _sources: OrderedDict[str, list[bytes]] = field(default_factory=OrderedDict)
 
     def add(self, path: Path, name: str) -> None:
@@ -131,6 +132,12 @@ class Package:
         """Whether ``name``, or what calling it returns, is known to be true or false."""
         if hops == 0:
             return None
+        if name not in self._known:
+            self._known[name] = None  # what asks itself knows nothing
+            self._known[name] = self._truth(name, hops)
+        return self._known[name]
+
+    def _truth(self, name: str, hops: int) -> bool | None:
         found: bool | str | None = None
         resolved = self.resolve(name)
         if resolved.kind is Kind.VALUE:
@@ -139,7 +146,7 @@ class Package:
             facts = self.function(resolved.module, resolved.name)
             found = facts.value if facts is not None else None
         if isinstance(found, str):
-            return self.known(found, hops - 1) if found != name else None
+            return self.known(found, hops - 1)
         return found
 
     def can_run(self, event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""What the check of imports finds and reports: places, call chains, findings, imports that were run."""
+"""What the check of imports finds: places, call chains, findings, imports that were run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 class Rule(StrEnum):
-    """What a line does while its module is imported; each has a bad and a good twin in the tests."""
+    """What a line does while its module is imported; each has a bad and a good twin in tests."""
 
     IS_AVAILABLE = "is-available"
     DEVICE_COUNT = "device-count"
@@ -58,14 +58,14 @@ class Context(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
-    """A position in a source file; ``column`` counts from 1, ``file`` is relative to the root."""
+    """A position in a source file; ``column`` counts from 1, 0 where unknown."""
 
     file: str
     line: int
     column: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column else "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,6 +126,7 @@ class ImportRun:
     milliseconds: float | None
     driver_calls: Mapping[str, int] = field(default_factory=dict)
     driver_stack: tuple[str, ...] = ()  # Python frames at the first driver call, outermost first
+    end_stack: tuple[str, ...] = ()  # and where it died or hung
     devices: tuple[str, ...] = ()  # paths under /dev/nvidia* that were opened
     threads: tuple[str, ...] = ()  # Python threads alive afterwards
     native_threads: int = 0

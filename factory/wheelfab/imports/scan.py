@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
+from wheelfab.imports.arguments import read_arguments
+from wheelfab.imports.bind import function_scope, read_names
 from wheelfab.imports.facts import (
     METHODS,
     ROOTS,
@@ -23,14 +24,11 @@ from wheelfab.imports.names import (
     Scope,
     absolute,
     flag,
-    function_scope,
     needs,
-    read_names,
     truth,
 )
 from wheelfab.imports.record import Context
 
-_CUDA = re.compile(r"cuda(:\d+)?")
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 When = tuple[Condition, ...]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -171,11 +169,21 @@ class Walk:
         outer = self._only_for
         if known is not False:
             self._only_for = self._names_asked(node.test) or outer
-            self.block(node.body, when if known else (*when, Condition(test, False, needs(node.test, self.scope, True))), context)
+            self.block(
+                node.body,
+                when
+                if known
+                else (*when, Condition(test, False, needs(node.test, self.scope, wanted=True))),
+                context,
+            )
             self._only_for = outer
         if known is not True:
             self.block(
-                node.orelse, when if known is False else (*when, Condition(test, True, needs(node.test, self.scope, False))), context
+                node.orelse,
+                when
+                if known is False
+                else (*when, Condition(test, True, needs(node.test, self.scope, wanted=False))),
+                context,
             )
 
     def _names_asked(self, test: ast.expr) -> frozenset[str] | None:
@@ -334,7 +342,7 @@ class Walk:
         kind: Kind = Kind.CALL,
         applied: bool = False,
     ) -> None:
-        arguments = self._arguments(node) if isinstance(node, ast.Call) else Arguments()
+        arguments = read_arguments(node, self.scope) if isinstance(node, ast.Call) else Arguments()
         self.events.append(
             Event(
                 name=name,
@@ -348,48 +356,6 @@ class Walk:
             )
         )
 
-    def _arguments(self, call: ast.Call) -> Arguments:
-        values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        by_name = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-        devices = [
-            by_name[key] for key in ("device", "device_type", "map_location") if key in by_name
-        ]
-        first = bool(call.args) and self._is_cuda(call.args[0])
-        literals = [text for value in values for text in self._literals(value)]
-        return Arguments(
-            literals=tuple(literals[:20]),
-            keywords=tuple(by_name),
-            true=tuple(key for key, value in by_name.items() if _constant(value) is True),
-            false=tuple(key for key, value in by_name.items() if _constant(value) is False),
-            cuda=any(self._is_cuda(device) for device in devices)
-            or (not devices and any(self._is_cuda(value) for value in call.args[:2])),
-            first_cuda=first,
-            count=len(values),
-        )
-
-    def _literals(self, value: ast.expr, depth: int = 3) -> Iterator[str]:
-        for node in ast.walk(value):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
-            elif isinstance(node, ast.Name) and depth:
-                for bound in self.scope.values(node.id):
-                    yield from self._literals(bound, depth - 1)
-
-    def _is_cuda(self, value: ast.expr, depth: int = 3) -> bool:
-        """Whether ``value`` is, or may be, the name of a CUDA device or such a device."""
-        match value:
-            case ast.Constant(value=str(text)):
-                return _CUDA.fullmatch(text) is not None
-            case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
-                return text.startswith("cuda:")
-            case ast.IfExp(body=body, orelse=orelse):
-                return self._is_cuda(body, depth) or self._is_cuda(orelse, depth)
-            case ast.Call(func=func, args=[first, *_]):
-                return self.scope.dotted(func) == "torch.device" and self._is_cuda(first, depth)
-            case ast.Name(id=name) if depth:
-                return any(self._is_cuda(bound, depth - 1) for bound in self.scope.values(name))
-        return False
-
 
 def _value(node: Function, scope: Scope) -> bool | str | None:
     """What a function that does nothing but return something returns, as far as it is known."""
@@ -399,10 +365,6 @@ def _value(node: Function, scope: Scope) -> bool | str | None:
     if len(body) != 1 or not isinstance(body[0], ast.Return) or body[0].value is None:
         return None
     return flag(body[0].value, scope)
-
-
-def _constant(value: ast.expr) -> object:
-    return value.value if isinstance(value, ast.Constant) else None
 
 
 def _span(node: ast.expr | ast.stmt) -> Span:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,15 +28,13 @@ def judge_runs(
 
 
 def _first(found: list[Finding]) -> Finding:
-    import dataclasses
-
     shortest = min(found, key=lambda finding: (len(finding.chain), finding.module))
     return dataclasses.replace(shortest, reached_from=len({one.module for one in found}))
 
 
 def _judge(done: ImportRun, file: str, root: Path, budget: Budget | None) -> Iterator[Finding]:
     def found(rule: Rule, text: str, why: str, next_step: str, level: Level) -> Finding:
-        chain = _chain(done, root) if rule is Rule.DRIVER_CALLED else ()
+        chain = _chain(_stack_of(rule, done), root)
         place = chain[-1].place if chain else Place(file=file, line=0, column=0)
         return Finding(
             rule=rule,
@@ -81,10 +80,16 @@ def _judge(done: ImportRun, file: str, root: Path, budget: Budget | None) -> Ite
         yield found(Rule.OVER_BUDGET, text, "over its budget", "see -X importtime", error)
 
 
-def _chain(done: ImportRun, root: Path) -> tuple[Step, ...]:
-    """The frames from the import to the first driver call, names of files shortened."""
+def _stack_of(rule: Rule, done: ImportRun) -> tuple[str, ...]:
+    if rule is Rule.DRIVER_CALLED:
+        return done.driver_stack
+    return done.end_stack if rule in (Rule.CRASHED, Rule.HUNG) else ()
+
+
+def _chain(frames: tuple[str, ...], root: Path) -> tuple[Step, ...]:
+    """The frames from the import to what was seen, names of files shortened."""
     steps = []
-    for frame in done.driver_stack:
+    for frame in frames:
         where, _, function = frame.rpartition(" in ")
         file, _, line = where.rpartition(":")
         path = Path(file)

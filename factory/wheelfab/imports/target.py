@@ -1,4 +1,4 @@
-"""The target of a check: files, a folder, a wheel, an sdist or an installed package, never imported."""
+"""The target of a check, never imported: a file, a folder, a wheel, an sdist, a package."""
 
 from __future__ import annotations
 

@@ -39,54 +39,68 @@ struct Cubin {
   bool ExactOnly() const { return (header->e_flags & (NewAbi() ? 0x8 : 0x800)) != 0; }
 };
 
-// .nv.info.<kernel> is a list of attributes: u8 format, u8 attribute, u16 value or size, and with
-// format 4 that many bytes. 0x17 describes a parameter, 0x05 is __launch_bounds__.
-void ReadAttributes(const uint8_t* at, uint64_t size, KernelFacts* facts) {
+// .nv.info and .nv.info.<kernel> are lists of attributes: u8 format, u8 attribute, u16 value or
+// size, and with format 4 that many bytes, which `use` is given.
+template <typename Use>
+void ForEachAttribute(const uint8_t* at, uint64_t size, const Use& use) {
   const uint8_t* end = at + size;
   while (end - at >= 4) {
     const uint8_t format = at[0];
     const uint8_t attribute = at[1];
-    const uint16_t value = At<uint16_t>(at + 2);
+    const uint16_t bytes = format == 4 ? At<uint16_t>(at + 2) : 0;
     at += 4;
-    if (format != 4) continue;
-    if (value > end - at) return;
-    if (attribute == 0x17 && value >= 12) {
+    if (bytes > end - at) return;
+    use(attribute, at, bytes);
+    at += bytes;
+  }
+}
+
+// 0x17 describes a parameter, 0x05 is __launch_bounds__.
+void ReadKernelInfo(const uint8_t* info, uint64_t size, KernelFacts* facts) {
+  ForEachAttribute(info, size, [facts](uint8_t attribute, const uint8_t* at, uint16_t bytes) {
+    if (attribute == 0x17 && bytes >= 12) {
       const size_t ordinal = At<uint16_t>(at + 4);
       if (facts->param_sizes.size() <= ordinal) facts->param_sizes.resize(ordinal + 1, -1);
       facts->param_sizes[ordinal] = static_cast<int32_t>(At<uint32_t>(at + 8) >> 18);
     }
-    if (attribute == 0x05 && value >= 12) {
+    if (attribute == 0x05 && bytes >= 12) {
       facts->max_threads =
           static_cast<int32_t>(At<uint32_t>(at) * At<uint32_t>(at + 4) * At<uint32_t>(at + 8));
     }
-    at += value;
-  }
+  });
+}
+
+// What follows `prefix` in `name`; "" when it does not begin so.
+std::string After(const std::string& prefix, const std::string& name) {
+  return name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : "";
 }
 
 void ReadKernels(const Cubin& cubin, Program* program) {
-  const std::string text = ".text.";
-  const std::string info = ".nv.info.";
-  const std::string shared = ".nv.shared.";
-  for (int pass = 0; pass < 2; ++pass) {  // the kernels first, then what belongs to them
-    for (int i = 0; i < cubin.header->e_shnum; ++i) {
-      const Elf64_Shdr& section = cubin.sections[i];
-      const std::string name = cubin.Name(section);
-      if (pass == 0) {
-        if (name.rfind(text, 0) != 0) continue;
-        program->kernels[name.substr(text.size())].registers =
-            static_cast<int32_t>(section.sh_info >> 24);
-        continue;
-      }
-      const auto kernel = [&](const std::string& prefix) {
-        return name.rfind(prefix, 0) == 0 ? program->kernels.find(name.substr(prefix.size()))
-                                          : program->kernels.end();
-      };
-      if (const auto found = kernel(info); found != program->kernels.end()) {
-        ReadAttributes(cubin.base + section.sh_offset, section.sh_size, &found->second);
-      }
-      if (const auto found = kernel(shared); found != program->kernels.end()) {
-        found->second.static_shared = static_cast<int64_t>(section.sh_size);
-      }
+  std::map<uint32_t, std::string> symbols;  // of the kernels, as .nv.info names them
+  for (int i = 0; i < cubin.header->e_shnum; ++i) {
+    const Elf64_Shdr& section = cubin.sections[i];
+    const std::string kernel = After(".text.", cubin.Name(section));
+    if (kernel.empty()) continue;
+    program->kernels[kernel];
+    symbols[section.sh_info & 0xffffff] = kernel;
+  }
+  for (int i = 0; i < cubin.header->e_shnum; ++i) {
+    const Elf64_Shdr& section = cubin.sections[i];
+    const std::string name = cubin.Name(section);
+    const uint8_t* data = cubin.base + section.sh_offset;
+    const auto described = program->kernels.find(After(".nv.info.", name));
+    const auto sharing = program->kernels.find(After(".nv.shared.", name));
+    if (described != program->kernels.end()) {
+      ReadKernelInfo(data, section.sh_size, &described->second);
+    } else if (sharing != program->kernels.end()) {
+      sharing->second.static_shared = static_cast<int64_t>(section.sh_size);
+    } else if (name == ".nv.info") {
+      ForEachAttribute(data, section.sh_size, [&](uint8_t attribute, const uint8_t* at, uint16_t) {
+        const auto symbol = attribute == 0x2f ? symbols.find(At<uint32_t>(at)) : symbols.end();
+        if (symbol != symbols.end()) {
+          program->kernels[symbol->second].registers = At<int32_t>(at + 4);
+        }
+      });
     }
   }
 }

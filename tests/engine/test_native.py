@@ -1,0 +1,151 @@
+"""Finding and loading, with fabricated records: each failure, its words, and that it is kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from freewheel import errors
+from freewheel._native import Native, check_torch, release, satisfies
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def record(requirement: str = ">=2.4.1,<2.5") -> dict[str, Any]:
+    """A build record as the factory writes it, as far as loading reads it."""
+    return {
+        "version": "0.1.0+cu121.torch2.4",
+        "torch": {"requirement": requirement, "headers": "2.4.1", "abi": "classic"},
+    }
+
+
+def native(folder: Path, content: object) -> Native:
+    """A ``Native`` over a folder that holds only this record."""
+    (folder / "_build.json").write_text(json.dumps(content), encoding="utf-8")
+    return Native(folder)
+
+
+@pytest.fixture
+def torch_241(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A module that passes for torch 2.4.1; its load_library opens nothing."""
+    module = types.ModuleType("torch")
+    module.__version__ = "2.4.1+cu121"  # type: ignore[attr-defined]
+
+    def load_library(path: str) -> None:
+        raise OSError(f"{path}: undefined symbol: _ZN3c10")
+
+    module.ops = types.SimpleNamespace(load_library=load_library)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", module)
+    return module
+
+
+def test_source_tree(tmp_path: Path) -> None:
+    """No record: not built, and how to build."""
+    with pytest.raises(errors.NotBuiltError) as raised:
+        Native(tmp_path).load()
+    assert str(raised.value) == (
+        f"freewheel in {tmp_path} has no native libraries; "
+        "install a wheel, or build one: pip wheel --no-build-isolation ."
+    )
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"torch": 1}', "\udc80"])
+def test_broken_record(tmp_path: Path, text: str) -> None:
+    """A record that cannot be read names its file."""
+    (tmp_path / "_build.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(errors.NotBuiltError, match=r"_build\.json .*; install freewheel again"):
+        Native(tmp_path).build()
+
+
+def test_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No torch: says so, and the line that installs the right one."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(errors.TorchMissingError) as raised:
+        native(tmp_path, record()).load()
+    assert str(raised.value).startswith(
+        "freewheel 0.1.0+cu121.torch2.4 needs torch>=2.4.1,<2.5, but torch is not installed"
+    )
+    assert str(raised.value).endswith('; pip install "torch>=2.4.1,<2.5"')
+    assert isinstance(raised.value.__cause__, ImportError)
+
+
+def test_wrong_torch(tmp_path: Path, torch_241: types.ModuleType) -> None:
+    """Another torch: what the wheel was built for, what was found, what to install."""
+    torch_241.__version__ = "2.13.0+cpu"  # type: ignore[attr-defined]
+    with pytest.raises(errors.TorchMismatchError) as raised:
+        native(tmp_path, record()).load()
+    assert str(raised.value) == (
+        "freewheel 0.1.0+cu121.torch2.4 was built for torch>=2.4.1,<2.5 (with 2.4.1), but torch "
+        '2.13.0+cpu is installed; pip install "torch>=2.4.1,<2.5", or a freewheel wheel whose torch '
+        "pin takes torch 2.13"
+    )
+
+
+@pytest.mark.usefixtures("torch_241")
+def test_missing_library(tmp_path: Path) -> None:
+    """A wheel without its library: the loader's own words."""
+    with pytest.raises(errors.LibraryError, match=r"_kernels\.so does not load: .*cannot open"):
+        native(tmp_path, record()).load()
+
+
+@pytest.mark.usefixtures("torch_241")
+def test_not_a_library(tmp_path: Path) -> None:
+    """A damaged library: the loader's own words."""
+    (tmp_path / "_kernels.so").write_bytes(b"not an ELF file")
+    with pytest.raises(errors.LibraryError, match=r"_kernels\.so does not load: "):
+        native(tmp_path, record()).load()
+
+
+def test_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call raises the first failure again, without trying."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    libraries = native(tmp_path, record())
+    with pytest.raises(errors.TorchMissingError) as first:
+        libraries.load()
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(errors.TorchMissingError) as second:
+        libraries.load()
+    assert second.value is first.value
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement", "fits"),
+    [
+        ("2.4.1", ">=2.4.1,<2.5", True),
+        ("2.4.0", ">=2.4.1,<2.5", False),
+        ("2.4.2+cu121", ">=2.4.1,<2.5", True),
+        ("2.5.0", ">=2.4.1,<2.5", False),
+        ("2.10.0", ">=2.10", True),
+        ("2.9.1", ">=2.10", False),
+        ("3.0.0", ">=2.10", True),
+        ("2.5.0a0+e000abc", ">=2.5,<2.6", True),
+        ("2.5.0.dev20260101", ">= 2.5 , < 2.6", True),
+        ("2.4.1", "==2.4.1", True),
+        ("2.4.2", "==2.4.1", False),
+    ],
+)
+def test_satisfies(version: str, requirement: str, fits: bool) -> None:
+    """Numbers are compared as numbers; a vendor's pre-release counts as its release."""
+    assert satisfies(version, requirement) is fits
+
+
+def test_unreadable_requirement() -> None:
+    """Never taken for met."""
+    with pytest.raises(ValueError, match="cannot read the requirement"):
+        satisfies("2.4.1", "~=2.4")
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=3), st.sampled_from(["", "rc1", "a0+g1"]))
+def test_release(numbers: list[int], suffix: str) -> None:
+    """Any version's numbers come back, filled up to three."""
+    text = ".".join(map(str, numbers)) + suffix
+    assert release(text) == (*numbers, *[0] * (3 - len(numbers)))
+
+
+def test_check_torch_accepts() -> None:
+    """The torch it was built for passes in silence."""
+    check_torch(record(), "2.4.1+cu124")

@@ -1,0 +1,3 @@
+import torch
+
+WHICH = torch.accelerator.current_accelerator()

@@ -1,0 +1,4 @@
+def compile_it() -> None:
+    from torch.utils import cpp_extension
+
+    cpp_extension.load("x", [])

@@ -1,0 +1,8 @@
+import pynvml
+from pynvml import NVMLError
+
+FAILED = pynvml.NVMLError_NotSupported
+
+
+def ask() -> None:
+    pynvml.nvmlInit()

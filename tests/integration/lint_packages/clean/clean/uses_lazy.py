@@ -1,0 +1,3 @@
+from clean.lazy import version
+
+print(version)

@@ -1,0 +1,1 @@
+"""Planted offenders: each line marked `bad` is found, and no other."""

@@ -1,0 +1,3 @@
+from planted.lazy import platform, version
+
+print(platform, version)

@@ -1,0 +1,1 @@
+"""Modules that misbehave when they are imported, each in one way."""

@@ -1,0 +1,2 @@
+print("x" * 1000)
+raise SystemExit(4)

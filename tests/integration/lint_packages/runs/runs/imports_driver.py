@@ -1,0 +1,3 @@
+from runs import driver
+
+VALUE = driver.STATUS

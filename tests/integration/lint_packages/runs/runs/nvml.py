@@ -1,0 +1,3 @@
+import ctypes
+
+STATUS = ctypes.CDLL("libnvidia-ml.so.1").nvmlInit_v2()
