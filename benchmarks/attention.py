@@ -2,10 +2,10 @@
 
     python benchmarks/attention.py [--batch 16] [--context 1024] [--check 3]
 
-Both read the same paged cache. torch's side gathers each sequence's blocks into contiguous keys and
-values, then calls scaled_dot_product_attention over the batch. With ``--check N`` the exit code is 1
-unless freewheel is at least N times as fast in every dtype. A second table gives the speed-up of
-freewheel alone from one thread to two.
+Both read the same paged cache. torch's side gathers each sequence's blocks into contiguous keys
+and values, then calls scaled_dot_product_attention over the batch. The last columns are freewheel
+on one thread, and its speed-up from that to all. With ``--check N`` the exit code is 1 unless
+freewheel is at least N times as fast in every dtype.
 """
 
 from __future__ import annotations
@@ -144,8 +144,10 @@ def main() -> int:
         head_size=options.head_size,
         block_size=options.block_size,
     )
-    print(f"{shape}\n{freewheel.ops.cpu_isa()}, torch {torch.__version__}, "
-          f"{torch.get_num_threads()} threads; milliseconds, medians of {options.repeats}")
+    print(
+        f"{shape}\n{freewheel.ops.cpu_isa()}, torch {torch.__version__}, "
+        f"{torch.get_num_threads()} threads; milliseconds, medians of {options.repeats}"
+    )
     print("dtype       freewheel gather+SDPA   faster  difference  one thread  speed-up")
     faster = [
         compare(shape, dtype, options.repeats)

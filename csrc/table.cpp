@@ -1,4 +1,5 @@
-// The table of _kernels: an operation on device -1 goes to the CPU half, any other to the CUDA half.
+// The table of _kernels: an operation on device -1 goes to the CPU half, any other to the CUDA
+// half.
 #include "abi/table.h"
 
 #include "cuda/ops.h"

@@ -1,7 +1,7 @@
 """What a wheel built without the factory requires: the torch series it is compiled against.
 
-scikit-build-core calls this (``[[tool.dynamic-metadata]]`` in pyproject.toml). torch is found, never
-imported. The factory sets its own requirement and does not come here.
+scikit-build-core calls this (``[[tool.dynamic-metadata]]`` in pyproject.toml). torch is found,
+never imported. The factory sets its own requirement and does not come here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pip install --no-build-isolation .
 
 
 class TorchRequirement:
-    """Provides ``dependencies``: torch of the series found, or, for the stable ABI, any later one."""
+    """Provides ``dependencies``: torch of the series found; for the stable ABI, any later one."""
 
     def __init__(self) -> None:
         self._state = "wheel"

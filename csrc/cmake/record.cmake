@@ -1,4 +1,6 @@
 # _build.json of a wheel built without the factory: no cell, no device images.
+file(STRINGS "${torch_root}/version.py" version_line REGEX "^__version__ *=")
+string(REGEX MATCH "[0-9]+\\.[0-9]+[^'\"]*" torch_version "${version_line}")
 if(torch_abi STREQUAL "stable")
   set(record_target "\"${WHEELFAB_TORCH_TARGET}\"")
   set(record_requirement ">=${WHEELFAB_TORCH_TARGET}")

@@ -36,7 +36,8 @@ if(torch_abi STREQUAL "stable")
                                                 -Wl,--pop-state)
 elseif(torch_abi STREQUAL "classic")
   set_source_files_properties(torch/classic.cpp PROPERTIES COMPILE_OPTIONS -fopenmp)
-  target_link_libraries(freewheel_torch PRIVATE "${torch_root}/lib/libtorch_cpu.so"
+  # libstdc++ first: older torch libraries export parts of it, without its symbol versions.
+  target_link_libraries(freewheel_torch PRIVATE stdc++ "${torch_root}/lib/libtorch_cpu.so"
                                                 "${torch_root}/lib/libc10.so")
 else()
   message(FATAL_ERROR "WHEELFAB_TORCH_ABI is '${torch_abi}'; it must be classic or stable")

@@ -1,5 +1,5 @@
-// Include this where dlopen or its kin are called: they moved from libdl to libc in glibc 2.34. Their
-// oldest versions, together with libdl.so.2 among the needed libraries, also load on 2.28.
+// Include this where dlopen or its kin are called: they moved from libdl to libc in glibc 2.34.
+// Their oldest versions, together with libdl.so.2 among the needed libraries, also load on 2.28.
 #pragma once
 
 #include <dlfcn.h>

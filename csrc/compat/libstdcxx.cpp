@@ -1,5 +1,5 @@
-// What newer libstdc++ exports and GLIBCXX_3.4.24 (glibc 2.28's time) does not: our own copies, which
-// the linker keeps inside the library, leave no reference to the newer versions.
+// What newer libstdc++ exports and GLIBCXX_3.4.24 (glibc 2.28's time) does not: our own copies,
+// which the linker keeps inside the library, leave no reference to the newer versions.
 #include <new>
 #include <sstream>
 

@@ -13,8 +13,7 @@
 namespace fw {
 
 // Below every score, but finite: differences of maxima never are inf - inf.
-constexpr float kLowest = -3.402823466e+38f;
-constexpr float kLog2E = 1.4426950408889634f;
+__device__ __forceinline__ float lowest() { return -3.402823466e+38f; }
 
 // The fewest lanes, a power of two, that leave each at most five whole chunks of a head: more
 // chunks cost registers, fewer cost shuffles.
@@ -26,12 +25,14 @@ __host__ __device__ constexpr int lanes_for(int chunks) {
 
 template <typename T, int kHeadSize>
 struct Shape {
-  static constexpr int kChunk = kWide<T>;
-  static constexpr int kLanes = lanes_for(kHeadSize / kChunk);
-  static constexpr int kChunks = kHeadSize / kChunk / kLanes;  // of each lane
-  static constexpr int kElements = kChunks * kChunk;           // of each lane
-  static constexpr int kGroups = kAttentionThreads / kLanes;   // context tokens at a time
-  static_assert(kHeadSize % kChunk == 0 && kLanes <= kWarp);
+  enum : int {
+    kChunk = kWide<T>,
+    kLanes = lanes_for(kHeadSize / kChunk),
+    kChunks = kHeadSize / kChunk / kLanes,  // of each lane
+    kElements = kChunks * kChunk,           // of each lane
+    kGroups = kAttentionThreads / kLanes,   // context tokens at a time
+  };
+  static_assert(kHeadSize % kChunk == 0 && int{kLanes} <= int{kWarp});
 };
 
 // Which part of which context a block reads.
@@ -94,9 +95,9 @@ struct Running {
 // memory banks.
 template <typename T, int kHeadSize>
 struct alignas(16) GroupResults {
-  static constexpr int kGroups = Shape<T, kHeadSize>::kGroups;
-  float out[kGroups][kHeadSize + 4];
-  float max[kGroups], sum[kGroups];
+  using S = Shape<T, kHeadSize>;
+  float out[S::kGroups][kHeadSize + 4];
+  float max[S::kGroups], sum[S::kGroups];
 };
 
 // The lane's chunks of the query, times scale and log2(e): scores are exponents of two.
@@ -107,7 +108,7 @@ __device__ __forceinline__ void load_query(float* query, const FwPagedAttentionA
   const T* rows = static_cast<const T*>(args.query);
   const bool wide = is_wide(rows, args.query_stride) && is_wide(rows, args.query_head_stride);
   const T* row = rows + token * args.query_stride + head * args.query_head_stride;
-  const float factor = args.scale * kLog2E;
+  const float factor = args.scale * 1.4426950408889634f;  // log2(e)
 #pragma unroll
   for (int chunk = 0; chunk < S::kChunks; ++chunk) {
     const T* from = row + (chunk * S::kLanes + lane) * S::kChunk;
@@ -254,7 +255,7 @@ __device__ __forceinline__ void paged_attention(const FwPagedAttentionArgs& args
   const uint32_t token = blockIdx.x / heads;
   const uint32_t head = blockIdx.x % heads;
   const uint32_t kv_head = head / (heads / static_cast<uint32_t>(args.kv_heads));
-  Running<S::kElements> running = {kLowest, 0.0f, {}};
+  Running<S::kElements> running = {lowest(), 0.0f, {}};
   const Context context = find_context(args, token, blockIdx.y, S::kGroups);
   if (context.first < context.last) {
     float query[S::kElements];
@@ -273,7 +274,7 @@ __device__ __forceinline__ void paged_attention_reduce(const FwPagedAttentionArg
   const int64_t token = blockIdx.x / heads;
   const int64_t head = blockIdx.x % heads;
   const int64_t first = int64_t{blockIdx.x} * args.splits;
-  float max = kLowest;
+  float max = lowest();
 #pragma unroll 1
   for (int split = 0; split < args.splits; ++split) {
     max = fmaxf(max, __ldg(args.partial_max + first + split));

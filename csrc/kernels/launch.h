@@ -71,7 +71,8 @@ inline uint32_t fw_norm_threads(int64_t hidden, int32_t dtype) {
   const int64_t vectors = hidden * fw_dtype_bytes(dtype) / kVectorBytes;
   const int64_t threads = (vectors + kWarp - 1) / kWarp * kWarp;
   if (threads < kWarp) return kWarp;
-  return threads > kNormMaxThreads ? kNormMaxThreads : static_cast<uint32_t>(threads);
+  if (threads > kNormMaxThreads) return kNormMaxThreads;
+  return static_cast<uint32_t>(threads);
 }
 
 inline FwLaunch fw_launch_rms_norm(const FwRmsNormArgs& args) {

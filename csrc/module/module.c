@@ -90,9 +90,10 @@ static PyObject* DescribeKernels(const FwKernels* table) {
   const FwExec exec = {.device = -1, .error = error, .error_size = sizeof(error)};
   if (table->interface_version != FW_INTERFACE_VERSION ||
       table->size != (int64_t)sizeof(FwKernels)) {
-    PyErr_Format(PyExc_ImportError,
-                 "_kernels.so has interface version %lld, _C has %d: they come from different builds",
-                 (long long)table->interface_version, FW_INTERFACE_VERSION);
+    PyErr_Format(
+        PyExc_ImportError,
+        "_kernels.so has interface version %lld, _C has %d: they come from different builds",
+        (long long)table->interface_version, FW_INTERFACE_VERSION);
     return NULL;
   }
   const char* isa = table->cpu_isa(&exec);

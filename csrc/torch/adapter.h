@@ -20,17 +20,15 @@ template <class Torch, class... Args, void (*operation)(const Runtime&, Args...)
 struct Adapter<Torch, operation> {
   // const fw::Tensor& becomes the binding's tensor; numbers stay.
   template <class Arg>
-  using Native = std::conditional_t<std::is_same_v<Arg, const Tensor&>,
-                                    const typename Torch::Tensor&, Arg>;
+  using Native =
+      std::conditional_t<std::is_same_v<Arg, const Tensor&>, const typename Torch::Tensor&, Arg>;
 
   // The CPU and the CUDA implementation.
-  static void Run(Native<Args>... args) {
-    Call(View(args)...);
-  }
+  static void Run(Native<Args>... args) { Call(View(args)...); }
 
   // The Meta implementation: nothing is returned, so there is no shape to infer, and sizes may be
-  // symbols; checks happen when the operation runs. A meta tensor among others is refused here, since
-  // torch would call this for them all and nothing would be computed.
+  // symbols; checks happen when the operation runs. A meta tensor among others is refused here,
+  // since torch would call this for them all and nothing would be computed.
   static void Meta(Native<Args>... args) {
     if (!(IsMeta(args) && ...)) {
       throw std::runtime_error("freewheel: some tensors are on the meta device and some are not");

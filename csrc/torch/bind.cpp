@@ -32,7 +32,8 @@ StreamOf TorchStreamOf() {
 const FwKernels& Kernels() {
   const FwKernels* table = bound.load(std::memory_order_acquire);
   if (table == nullptr) {
-    throw std::runtime_error("freewheel: _torch.so has no kernels yet; call freewheel.load() first");
+    throw std::runtime_error(
+        "freewheel: _torch.so has no kernels yet; call freewheel.load() first");
   }
   return *table;
 }

@@ -11,7 +11,8 @@ const FwKernels& Kernels();
 // Whether this process has loaded torch's CUDA library. Loads nothing.
 bool HasTorchCuda();
 
-// torch's current stream on a device, as a cudaStream_t; the default stream where torch has no CUDA.
+// torch's current stream on a device, as a cudaStream_t; the default stream where torch has no
+// CUDA.
 void* CurrentStream(int32_t device);
 
 }  // namespace fw

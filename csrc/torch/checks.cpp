@@ -75,8 +75,8 @@ void Call::Typed(const char* argument, const Tensor& tensor, Dtype dtype) const 
 
 void Call::OnDevice(const char* argument, const Tensor& tensor) const {
   if (tensor.cuda != leader_->cuda || tensor.device != leader_->device) {
-    Fail(argument,
-         "is on " + DeviceText(tensor) + ", but " + leader_name_ + " is on " + DeviceText(*leader_));
+    Fail(argument, "is on " + DeviceText(tensor) + ", but " + leader_name_ + " is on " +
+                       DeviceText(*leader_));
   }
 }
 
@@ -92,16 +92,15 @@ void Call::Shape(const char* argument, const Tensor& tensor,
   bool same = tensor.dim == static_cast<int64_t>(sizes.size());
   for (int64_t i = 0; same && i < tensor.dim; ++i) same = tensor.sizes[i] == sizes.begin()[i];
   if (same) return;
-  Fail(argument, "must have shape " +
-                     ShapeText(sizes.begin(), static_cast<int64_t>(sizes.size())) + ", not " +
-                     ShapeText(tensor.sizes, tensor.dim));
+  Fail(argument, "must have shape " + ShapeText(sizes.begin(), static_cast<int64_t>(sizes.size())) +
+                     ", not " + ShapeText(tensor.sizes, tensor.dim));
 }
 
 void Call::LastContiguous(const char* argument, const Tensor& tensor) const {
   const int64_t last = tensor.dim - 1;
   if (last < 0 || Empty(tensor) || tensor.sizes[last] == 1 || tensor.strides[last] == 1) return;
-  Fail(argument, "must have a last dimension of stride 1, not " +
-                     std::to_string(tensor.strides[last]));
+  Fail(argument,
+       "must have a last dimension of stride 1, not " + std::to_string(tensor.strides[last]));
 }
 
 void Call::Contiguous(const char* argument, const Tensor& tensor) const {

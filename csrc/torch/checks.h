@@ -24,7 +24,8 @@ class Call {
   void Typed(const char* argument, const Tensor& tensor, Dtype dtype) const;
 
   void Rank(const char* argument, const Tensor& tensor, int64_t dim) const;
-  void Shape(const char* argument, const Tensor& tensor, std::initializer_list<int64_t> sizes) const;
+  void Shape(const char* argument, const Tensor& tensor,
+             std::initializer_list<int64_t> sizes) const;
   // The last dimension lies close together.
   void LastContiguous(const char* argument, const Tensor& tensor) const;
   void Contiguous(const char* argument, const Tensor& tensor) const;

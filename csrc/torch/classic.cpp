@@ -17,8 +17,8 @@
 #error "compile with -fopenmp: without it everything silently runs on one thread"
 #endif
 
-// Compiled with -fopenmp, linked without: at run time these are torch's own copy's, so that there is
-// one OpenMP and one pool in the process. Weak, so that the link needs no second one.
+// Compiled with -fopenmp, linked without: at run time these are torch's own copy's, so that there
+// is one OpenMP and one pool in the process. Weak, so that the link needs no second one.
 __asm__(".weak GOMP_parallel");
 __asm__(".weak omp_get_num_threads");
 __asm__(".weak omp_get_thread_num");
@@ -92,9 +92,9 @@ struct Classic {
   static float* Scratch(void* context, int64_t count) {
     Allocation& allocation = *static_cast<Allocation*>(context);
     const c10::Device device =
-        allocation.device < 0 ? c10::Device(c10::DeviceType::CPU)
-                              : c10::Device(c10::DeviceType::CUDA,
-                                            static_cast<c10::DeviceIndex>(allocation.device));
+        allocation.device < 0
+            ? c10::Device(c10::DeviceType::CPU)
+            : c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(allocation.device));
     allocation.memory = at::empty({count}, c10::TensorOptions(device).dtype(at::kFloat));
     return static_cast<float*>(allocation.memory.data_ptr());
   }
@@ -114,9 +114,10 @@ TORCH_LIBRARY(freewheel, m) {
 #define FREEWHEEL_META(name, schema) m.impl(#name, &fw::Adapter<fw::Classic, &fw::name>::Meta);
 #define FREEWHEEL_CALL(name, schema) m.impl(#name, &fw::name);
 
-TORCH_LIBRARY_IMPL(freewheel, CPU, m) { FREEWHEEL_OPERATORS(FREEWHEEL_RUN) }
-TORCH_LIBRARY_IMPL(freewheel, CUDA, m) { FREEWHEEL_OPERATORS(FREEWHEEL_RUN) }
-TORCH_LIBRARY_IMPL(freewheel, Meta, m) { FREEWHEEL_OPERATORS(FREEWHEEL_META) }
-TORCH_LIBRARY_IMPL(freewheel, CompositeExplicitAutograd, m) {
+TORCH_LIBRARY_IMPL(freewheel, CPU,
+                   m){FREEWHEEL_OPERATORS(FREEWHEEL_RUN)} TORCH_LIBRARY_IMPL(freewheel, CUDA, m){
+    FREEWHEEL_OPERATORS(FREEWHEEL_RUN)} TORCH_LIBRARY_IMPL(freewheel, Meta, m){
+    FREEWHEEL_OPERATORS(FREEWHEEL_META)} TORCH_LIBRARY_IMPL(freewheel, CompositeExplicitAutograd,
+                                                            m) {
   FREEWHEEL_FUNCTIONS(FREEWHEEL_CALL)
 }

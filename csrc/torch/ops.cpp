@@ -16,8 +16,8 @@ class Exec {
   Exec(int32_t device, void* stream, FwParallelFor parallel_for)
       : exec_{device, 0, stream, parallel_for, error_, sizeof(error_)} {}
   Exec(const Runtime& runtime, const Tensor& tensor)
-      : Exec(tensor.cuda ? tensor.device : -1,
-             tensor.cuda ? CurrentStream(tensor.device) : nullptr, runtime.parallel_for) {}
+      : Exec(tensor.cuda ? tensor.device : -1, tensor.cuda ? CurrentStream(tensor.device) : nullptr,
+             runtime.parallel_for) {}
 
   const FwExec* get() const { return &exec_; }
   void Check(int32_t status) const {
@@ -124,8 +124,8 @@ void silu_and_mul(const Runtime& runtime, const Tensor& out, const Tensor& x) {
   call.Leads("x", x);
   call.Rank("x", x, 2);
   if (x.sizes[1] % 2 != 0) {
-    call.Fail("x", "must have an even last dimension (gate, then up), not " +
-                       std::to_string(x.sizes[1]));
+    call.Fail(
+        "x", "must have an even last dimension (gate, then up), not " + std::to_string(x.sizes[1]));
   }
   call.LastContiguous("x", x);
   call.Follows("out", out);
@@ -163,9 +163,10 @@ void rotary_embedding(const Runtime& runtime, const Tensor& positions, const Ten
   call.Rank("cos_sin", cos_sin, 2);
   call.Contiguous("cos_sin", cos_sin);
   if (cos_sin.sizes[1] % 2 != 0 || cos_sin.sizes[1] > query.sizes[2]) {
-    call.Fail("cos_sin", "must have an even last dimension (the rotary size), at most the head "
-                         "size " + std::to_string(query.sizes[2]) + ", not " +
-                             std::to_string(cos_sin.sizes[1]));
+    call.Fail("cos_sin",
+              "must have an even last dimension (the rotary size), at most the head "
+              "size " +
+                  std::to_string(query.sizes[2]) + ", not " + std::to_string(cos_sin.sizes[1]));
   }
   FwRotaryEmbeddingArgs args = {};
   args.positions = static_cast<const int64_t*>(positions.data);
@@ -308,10 +309,11 @@ void paged_attention(const Runtime& runtime, const Tensor& out, const Tensor& qu
   CheckAttention(call, out, query, key_cache, value_cache);
   const int32_t log2 = BlockSizeLog2(call, "key_cache", key_cache.sizes[1]);
   CheckBatch(call, block_table, seq_lens, query_start_loc);
-  if (window < 0) call.Fail("window", "must be 0 (none) or positive, not " + std::to_string(window));
+  if (window < 0)
+    call.Fail("window", "must be 0 (none) or positive, not " + std::to_string(window));
   if (longest < 0) call.Fail("longest", "must not be negative, but is " + std::to_string(longest));
-  FwPagedAttentionArgs args = AttentionArgs(out, query, key_cache, value_cache, block_table,
-                                            seq_lens, query_start_loc);
+  FwPagedAttentionArgs args =
+      AttentionArgs(out, query, key_cache, value_cache, block_table, seq_lens, query_start_loc);
   args.block_size_log2 = log2;
   args.window = window;
   args.scale = static_cast<float>(scale);

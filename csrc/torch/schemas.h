@@ -20,6 +20,6 @@
     "int longest) -> ()")
 
 // Functions without a tensor.
-#define FREEWHEEL_FUNCTIONS(X)               \
-  X(warm_up, "warm_up(int device) -> ()")    \
+#define FREEWHEEL_FUNCTIONS(X)            \
+  X(warm_up, "warm_up(int device) -> ()") \
   X(cpu_isa, "cpu_isa() -> str")

@@ -63,9 +63,8 @@ struct Stable {
   }
 
   static void ParallelFor(int64_t begin, int64_t end, int64_t grain, FwBody body, void* context) {
-    torch::stable::parallel_for(begin, end, grain, [=](int64_t first, int64_t last) {
-      body(first, last, context);
-    });
+    torch::stable::parallel_for(begin, end, grain,
+                                [=](int64_t first, int64_t last) { body(first, last, context); });
   }
 
   static float* Scratch(void* context, int64_t count) {
@@ -95,9 +94,10 @@ STABLE_TORCH_LIBRARY(freewheel, m) {
   m.impl(#name, FREEWHEEL_BOX(&fw::Adapter<fw::Stable, &fw::name>::Meta));
 #define FREEWHEEL_CALL(name, schema) m.impl(#name, TORCH_BOX(&fw::name));
 
-STABLE_TORCH_LIBRARY_IMPL(freewheel, CPU, m) { FREEWHEEL_OPERATORS(FREEWHEEL_RUN) }
-STABLE_TORCH_LIBRARY_IMPL(freewheel, CUDA, m) { FREEWHEEL_OPERATORS(FREEWHEEL_RUN) }
-STABLE_TORCH_LIBRARY_IMPL(freewheel, Meta, m) { FREEWHEEL_OPERATORS(FREEWHEEL_META) }
-STABLE_TORCH_LIBRARY_IMPL(freewheel, CompositeExplicitAutograd, m) {
+STABLE_TORCH_LIBRARY_IMPL(freewheel, CPU, m){
+    FREEWHEEL_OPERATORS(FREEWHEEL_RUN)} STABLE_TORCH_LIBRARY_IMPL(freewheel, CUDA, m){
+    FREEWHEEL_OPERATORS(FREEWHEEL_RUN)} STABLE_TORCH_LIBRARY_IMPL(freewheel, Meta, m){
+    FREEWHEEL_OPERATORS(FREEWHEEL_META)} STABLE_TORCH_LIBRARY_IMPL(freewheel,
+                                                                   CompositeExplicitAutograd, m) {
   FREEWHEEL_FUNCTIONS(FREEWHEEL_CALL)
 }

@@ -1,3 +1,4 @@
+# ruff: noqa: PYI021, N999 - the stub documents what C cannot; the name is the contract
 """What this build of freewheel is. Imports no torch and touches no driver."""
 
 from typing import TypedDict, type_check_only

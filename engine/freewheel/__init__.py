@@ -15,9 +15,10 @@ Environment:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers take it; importing typing would cost a fifth of the budget
 if TYPE_CHECKING:
+    from typing import Any
+
     from freewheel import ops as ops
     from freewheel._native import build as build
     from freewheel._native import load as load
@@ -30,7 +31,7 @@ __all__ = ["__version__", "build", "load", "ops", "warm_up"]
 _NATIVE = frozenset({"build", "load", "warm_up"})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     """Import a public name's module at its first use."""
     if name in _NATIVE or name == "__version__":
         from freewheel import _native

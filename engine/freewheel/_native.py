@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,14 @@ from freewheel.errors import (
 )
 
 if TYPE_CHECKING:
+    import ctypes
     from collections.abc import Mapping
     from types import ModuleType
 
     import torch
 
 _FOLDER = Path(__file__).parent
-_BOUNDS = {
-    ">=": lambda found, bound: found >= bound,
-    "<": lambda found, bound: found < bound,
-    "==": lambda found, bound: found == bound,
-}
+_BOUNDS = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
 
 
 class Native:
@@ -49,13 +47,11 @@ class Native:
 
         Raises ``LoadError`` (an ``ImportError``): see its subclasses in ``freewheel.errors``.
         """
-        if self._loaded:
-            return
         with self._lock:
-            if self._failure is not None:
-                raise self._failure.with_traceback(None)
             if self._loaded:
                 return
+            if self._failure is not None:
+                raise self._failure.with_traceback(None)
             try:
                 self._load()
             except LoadError as failure:
@@ -94,9 +90,7 @@ def _read_record(path: Path) -> dict[str, Any]:
             f"{path} cannot be read: {error}", next_step="install freewheel again"
         ) from error
     if not isinstance(record, dict) or not isinstance(record.get("torch"), dict):
-        raise NotBuiltError(
-            f"{path} is not a build record", next_step="install freewheel again"
-        )
+        raise NotBuiltError(f"{path} is not a build record", next_step="install freewheel again")
     return record
 
 
@@ -166,7 +160,7 @@ def satisfies(version: str, requirement: str) -> bool:
     return True
 
 
-def _kernel_table(library: Path) -> Any:
+def _kernel_table(library: Path) -> ctypes.c_void_p:
     import ctypes
     import os
 
@@ -181,7 +175,7 @@ def _kernel_table(library: Path) -> Any:
     return ctypes.c_void_p(entry())
 
 
-def _bind(library: Path, table: Any) -> None:
+def _bind(library: Path, table: ctypes.c_void_p) -> None:
     import ctypes
 
     bind = ctypes.CDLL(str(library)).freewheel_bind

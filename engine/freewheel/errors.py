@@ -1,6 +1,6 @@
 """The one family of errors: what happened, and what to do next.
 
-An operation's own errors (wrong shapes, no driver) come from torch's dispatcher as ``RuntimeError``.
+An operation's own errors (wrong shapes, no driver) come through torch, as ``RuntimeError``.
 """
 
 from __future__ import annotations

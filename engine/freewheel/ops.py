@@ -1,8 +1,8 @@
-"""One typed function an operation, over ``torch.ops.freewheel``; importing this loads the libraries.
+"""One typed function an operation; importing this module loads the native libraries.
 
-Tensors are float32, float16 or bfloat16, all alike and on one device, unless said otherwise. Results
-are computed in float32 and rounded once. Arguments that do not fit raise ``RuntimeError`` with a
-sentence that names the argument, before any memory is touched. Nothing here has a gradient.
+Tensors are float32, float16 or bfloat16, all alike and on one device, unless said otherwise.
+Results are computed in float32 and rounded once. Arguments that do not fit raise ``RuntimeError``
+with a sentence that names the argument, before any memory is touched. Nothing here has a gradient.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def rms_norm(
 ) -> torch.Tensor:
     """``x / sqrt(mean(x**2) + eps) * weight`` over the last dimension.
 
-    ``x`` is ``[..., hidden]``, ``weight`` ``[hidden]``; ``out``, of ``x``'s shape, is written to and
-    returned, and may be ``x``.
+    ``x`` is ``[..., hidden]``, ``weight`` ``[hidden]``; ``out``, of ``x``'s shape, is written to
+    and returned, and may be ``x``.
     """
     result = torch.empty_like(x) if out is None else out
     torch.ops.freewheel.rms_norm(_rows(result), _rows(x), weight, eps)
@@ -60,6 +60,7 @@ def rotary_embedding(
     query: torch.Tensor,
     key: torch.Tensor,
     cos_sin: torch.Tensor,
+    *,
     neox: bool = True,
 ) -> None:
     """Rotate, in place, the first ``rotary_size`` elements of each head by its token's position.
@@ -89,7 +90,7 @@ def reshape_and_cache(
     torch.ops.freewheel.reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
 
 
-def paged_attention(
+def paged_attention(  # noqa: PLR0917 - as the operator has them
     query: torch.Tensor,
     key_cache: torch.Tensor,
     value_cache: torch.Tensor,

@@ -120,7 +120,7 @@ def _link(
     extra: Sequence[str] = (),
 ) -> Path:
     """The shared library ``name``, in a folder of its own named by the digest of its inputs."""
-    embedded = [] if images is None else [*images.containers.keys(), *images.containers.values()]
+    embedded = [] if images is None else [f for item in images.containers.items() for f in item]
     digest = _digest(name, script, *(path.name for path in objects), *extra, *embedded)
     target = folder / f"{name.partition('.')[0]}-{digest}" / name
     if target.exists():

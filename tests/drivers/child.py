@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parents[1]  # what a child needs on its path
+ROOT = Path(__file__).resolve().parents[2]  # what a child needs on its path
 Run = Callable[..., Any]  # the fixture `run`
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fibers import build as fibers_build
-from fibers.emulation import Emulation
 
-from drivers import build, cubin
-from drivers.child import TESTS, Run
+from tests.drivers import build, cubin
+from tests.drivers.child import ROOT, Run
+from tests.fibers import build as fibers_build
+from tests.fibers.emulation import Emulation
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,7 @@ def run(harness: Path, fake_driver: Path, emulation: Path, log: Path) -> Run:
     ) -> Any:
         environment = {
             "PATH": os.environ.get("PATH", ""),
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": str(ROOT),
             "FAKECUDA_LOG": str(log),
             "FAKECUDA_KERNELS": str(emulation),
             **{f"FAKECUDA_{name.upper()}": value for name, value in settings.items()},
@@ -89,8 +89,9 @@ def run(harness: Path, fake_driver: Path, emulation: Path, log: Path) -> Run:
         if driver is not None:
             environment["LD_LIBRARY_PATH"] = str(driver)
         start = (
-            "import json\nfrom drivers import abi\nfrom drivers.abi import FakeDriver as fake\n"
-            "from fibers.records import records as _records\n"
+            "import json\nfrom tests.drivers import abi\n"
+            "from tests.drivers.abi import FakeDriver as fake\n"
+            "from tests.fibers.records import records as _records\n"
             f"records, harness, result = _records(), abi.Harness({str(library)!r}), None\n"
         )
         text = f"{start}{code}\nprint('RESULT', json.dumps(result))"

@@ -44,7 +44,7 @@ class Entry:
 def cubin(
     arch: int, kernels: Mapping[str, Kernel], *, suffix: str = "", toolkit: int = 121, abi: int = 7
 ) -> bytes:
-    """An ELF file for ``sm_<arch>`` that holds ``kernels``, made by CUDA ``toolkit`` (121: 12.1)."""
+    """An ELF file for ``sm_<arch>`` with ``kernels``, made by CUDA ``toolkit`` (121 is 12.1)."""
     sections: list[tuple[str, int, int, bytes]] = [("", 0, 0, b"")]
     registers = b""
     for symbol, (name, kernel) in enumerate(kernels.items(), start=1):
@@ -56,20 +56,20 @@ def cubin(
     sections.append((".nv.info", 0x70000000, 0, registers))
     names = b"\0"
     offsets = []
-    for name, *_ in [*sections, (".shstrtab",)]:
+    for name in [*(section[0] for section in sections), ".shstrtab"]:
         offsets.append(len(names) if name else 0)
         names += name.encode() + b"\0" if name else b""
     sections.append((".shstrtab", 3, 0, names))
     flags = (arch << 8 if abi >= 8 else arch) | (_EXACT[abi] if suffix == "a" else 0)
     body = b""
     table = b""
-    for (_, kind, info, data), offset in zip(sections, offsets, strict=True):
-        fields = (offset, kind, 0, 0, 64 + len(body), len(data), 0, info, 8, 0)
-        table += struct.pack("<IIQQQQIIQQ", *fields)
+    for (_, kind, info, data), at in zip(sections, offsets, strict=True):
+        place = (64 + len(body), len(data), 0, info, 8, 0)
+        table += struct.pack("<IIQQQQIIQQ", at, kind, 0, 0, *place)
         body += data + b"\0" * (-len(data) % 8)
     ident = b"\x7fELF\x02\x01\x01\x33" + bytes([abi]) + b"\0" * 7
-    place = (0, 0, 64 + len(body), flags, 64, 56, 0, 64, len(sections), len(sections) - 1)
-    return ident + struct.pack("<HHIQQQIHHHHHH", 2, 190, toolkit, *place) + body + table
+    header = (0, 0, 64 + len(body), flags, 64, 56, 0, 64, len(sections), len(sections) - 1)
+    return ident + struct.pack("<HHIQQQIHHHHHH", 2, 190, toolkit, *header) + body + table
 
 
 def ptx(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import sys
 from pathlib import Path
 
@@ -20,8 +21,7 @@ class HostCuda:
             raise RuntimeError("the host-CUDA backend must be loaded before torch is imported")
         self._library = ctypes.CDLL(str(library))
         self._library.host_cuda_stream_requests.restype = ctypes.c_int64
-        import torch
-
+        torch = importlib.import_module("torch")
         torch.cuda._lazy_init = lambda: None  # what Tensor.to asks before the first CUDA tensor
 
     def set_stream(self, stream: int | None, *, device: int = 0) -> None:

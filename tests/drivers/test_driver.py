@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from drivers import build
-from drivers.child import Run, calls
-from drivers.cubin import Kernel
+from tests.drivers import build
+from tests.drivers.child import Run, calls
+from tests.drivers.cubin import Kernel
 
 REQUIRED = (
     "cuInit",

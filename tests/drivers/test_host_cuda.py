@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from drivers import build
-from drivers.child import TESTS
+from tests.drivers import build
+from tests.drivers.child import ROOT
 
 
 def cpu_torch() -> Path | None:
@@ -95,14 +95,14 @@ def answers(build_folder: Path) -> dict[str, Any]:
     assert torch is not None
     backend = build.build_host_cuda(build_folder, torch)
     start = (
-        "import json, os, ctypes\nfrom drivers.host_cuda import HostCuda\n"
+        "import json, os, ctypes\nfrom tests.drivers.host_cuda import HostCuda\n"
         f"host, answers = HostCuda({str(backend)!r}), {{}}\nimport torch\n"
     )
     pieces = {"tensors": TENSORS, "operations": OPERATIONS, "stream": STREAM, "guard": GUARD}
     code = "".join(f"{text}answers[{name!r}] = result\n" for name, text in pieces.items())
     environment = {
         "PATH": os.environ.get("PATH", ""),
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": str(ROOT),
         "FAKECUDA_DEVICES": "8.0,9.0",
     }
     command = [sys.executable, "-c", f"{start}{code}\nprint('RESULT', json.dumps(answers))"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drivers import build, cubin
-from drivers.abi import Harness
-from drivers.cubin import Entry, Kernel
+from tests.drivers import build, cubin
+from tests.drivers.abi import Harness
+from tests.drivers.cubin import Entry, Kernel
 
 KERNELS = {"fw_rms_norm_f32": Kernel(params=[64])}
 FREEWHEEL = ("80", "86", "89", "90", "90+PTX")
@@ -198,7 +198,7 @@ GOOD = cubin.images(KERNELS, ("80", "90+PTX"))
     ("damage", "reason"),
     [
         (lambda data: data[:8], "shorter than its header"),
-        (lambda data: b"\0" * 16, "wrong magic number"),
+        (lambda _: b"\0" * 16, "wrong magic number"),
         (lambda data: data[:100], "the container runs past its end"),
         (lambda data: data[:8] + struct.pack("<Q", 2**64 - 8) + data[16:], "runs past its end"),
         (lambda data: data[:6] + b"\xff\xff" + data[8:], "runs past its end"),
@@ -208,7 +208,7 @@ GOOD = cubin.images(KERNELS, ("80", "90+PTX"))
         (lambda data: data[:8] + struct.pack("<Q", 24) + data[16:40], "header runs past"),
         (lambda data: data[:44] + struct.pack("<I", 2**31) + data[48:], "impossible arch"),
         (lambda data: data + b"\0" * 8 + b"x", "something follows"),
-        (lambda data: cubin.container([Entry(arch=80)] * 257), "more than 256 entries"),
+        (lambda _: cubin.container([Entry(arch=80)] * 257), "more than 256 entries"),
     ],
 )
 def test_malformed(reader: Harness, damage: object, reason: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drivers import build, cubin
-from drivers.child import Run, calls
-from drivers.cubin import Kernel
+from tests.drivers import build, cubin
+from tests.drivers.child import Run, calls
+from tests.drivers.cubin import Kernel
 
 Kernels = Mapping[str, Mapping[str, Kernel]]
 
@@ -319,7 +319,8 @@ import ctypes
 driver = fake()
 driver.library.cuInit(0)
 module = ctypes.c_void_p()
-result = [driver.library.cuModuleLoadData(ctypes.byref(module), b"\\x7fELF"), driver.last("refusal")]
+error = driver.library.cuModuleLoadData(ctypes.byref(module), b"\\x7fELF")
+result = [error, driver.last("refusal")]
 """
     assert run(code) == [201, "no context is current"]
 

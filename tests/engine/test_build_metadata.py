@@ -6,8 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-import build_metadata
 import pytest
+
+import build_metadata
 from build_metadata import TorchRequirement, requirement, torch_version
 
 DYNAMIC = {"dynamic": ["dependencies"]}

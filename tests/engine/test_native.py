@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from freewheel import errors
-from freewheel._native import Native, check_torch, release, satisfies
 from hypothesis import given
 from hypothesis import strategies as st
+
+from freewheel import errors
+from freewheel._native import Native, check_torch, release, satisfies
 
 
 def record(requirement: str = ">=2.4.1,<2.5") -> dict[str, Any]:
@@ -80,8 +81,8 @@ def test_wrong_torch(tmp_path: Path, torch_241: types.ModuleType) -> None:
         native(tmp_path, record()).load()
     assert str(raised.value) == (
         "freewheel 0.1.0+cu121.torch2.4 was built for torch>=2.4.1,<2.5 (with 2.4.1), but torch "
-        '2.13.0+cpu is installed; pip install "torch>=2.4.1,<2.5", or a freewheel wheel whose torch '
-        "pin takes torch 2.13"
+        '2.13.0+cpu is installed; pip install "torch>=2.4.1,<2.5", '
+        "or a freewheel wheel whose torch pin takes torch 2.13"
     )
 
 

@@ -26,15 +26,23 @@ class OverrunError(Exception):
 
 @contextmanager
 def output(
-    shape: tuple[int, ...], storage: np.dtype[np.generic], skew: int = 0
+    shape: tuple[int, ...], storage: np.dtype[np.generic], skew: int = 0, gap: int = 0
 ) -> Iterator[Stored]:
-    """A poisoned array, 16-byte aligned plus ``skew`` bytes, between guards checked on leaving."""
-    size = int(np.prod(shape)) * storage.itemsize
+    """A poisoned array that is checked on leaving: what lies around it must be as it was.
+
+    It starts ``skew`` bytes after a multiple of 16, and ``gap`` elements lie behind each row of the
+    last axis. Raises ``OverrunError``.
+    """
+    spaced = (*shape[:-1], shape[-1] + gap)
+    size = int(np.prod(spaced)) * storage.itemsize
     memory = np.full(size + 2 * _GUARD_BYTES + 32, _POISON, np.uint8)
     start = _GUARD_BYTES + -memory.ctypes.data % 16 + skew
-    yield memory[start : start + size].view(storage).reshape(shape)
-    if not ((memory[:start] == _POISON).all() and (memory[start + size :] == _POISON).all()):
-        raise OverrunError("bytes beside the output have changed")
+    rows = memory[start : start + size].view(storage).reshape(spaced)
+    yield rows[..., : shape[-1]]
+    gaps = np.ascontiguousarray(rows[..., shape[-1] :]).view(np.uint8)
+    for around in (memory[:start], memory[start + size :], gaps):
+        if (around != _POISON).any():
+            raise OverrunError("bytes beside the output have changed")
 
 
 def placed(array: Stored, skew: int = 0) -> Stored:
@@ -50,10 +58,17 @@ def row_stride(array: Stored, axis: int = 0) -> int:
 
 
 def rms_norm(
-    emulation: Emulation, dtype: DType, x: Stored, weight: Stored, eps: float, skew: int = 0
+    emulation: Emulation,
+    dtype: DType,
+    x: Stored,
+    weight: Stored,
+    eps: float,
+    *,
+    skew: int = 0,
+    gap: int = 0,
 ) -> Stored:
-    """x [tokens, hidden], rows may be apart. Returns out."""
-    with output(x.shape, dtype.storage, skew) as out:
+    """x [tokens, hidden], rows may be apart. Returns out; skew and gap are of out."""
+    with output(x.shape, dtype.storage, skew, gap) as out:
         args = records()["FwRmsNormArgs"](
             out=out.ctypes.data,
             x=x.ctypes.data,
@@ -93,10 +108,12 @@ def fused_add_rms_norm(
     return new_x, new_residual
 
 
-def silu_and_mul(emulation: Emulation, dtype: DType, x: Stored, skew: int = 0) -> Stored:
-    """x [tokens, 2 * size]. Returns out [tokens, size]."""
+def silu_and_mul(
+    emulation: Emulation, dtype: DType, x: Stored, skew: int = 0, gap: int = 0
+) -> Stored:
+    """x [tokens, 2 * size]. Returns out [tokens, size]; skew and gap are of out."""
     tokens, size = x.shape[0], x.shape[1] // 2
-    with output((tokens, size), dtype.storage, skew) as out:
+    with output((tokens, size), dtype.storage, skew, gap) as out:
         args = records()["FwSiluAndMulArgs"](
             out=out.ctypes.data,
             x=x.ctypes.data,
@@ -117,12 +134,14 @@ def rotary_embedding(
     query: Stored,
     key: Stored,
     cos_sin: NDArray[np.float32],
+    *,
     neox: bool,
+    gap: int = 0,
 ) -> tuple[Stored, Stored]:
-    """query and key [tokens, heads, head size]; returns both, rotated."""
+    """query and key [tokens, heads, head size]; returns both, rotated; gap is between their heads."""
     with (
-        output(query.shape, dtype.storage) as new_query,
-        output(key.shape, dtype.storage) as new_key,
+        output(query.shape, dtype.storage, gap=gap) as new_query,
+        output(key.shape, dtype.storage, gap=gap) as new_key,
     ):
         new_query[...], new_key[...] = query, key
         args = records()["FwRotaryEmbeddingArgs"](
@@ -201,13 +220,13 @@ class Batch:
 
 
 def paged_attention(
-    emulation: Emulation, dtype: DType, batch: Batch, splits: int = 1, skew: int = 0
+    emulation: Emulation, dtype: DType, batch: Batch, splits: int = 1, gap: int = 0
 ) -> Stored:
     """Returns out [tokens, heads, head size]; with several splits the reduction runs too."""
     tokens, heads, head_size = batch.query.shape
     single = np.dtype(np.float32)
     with (
-        output(batch.query.shape, dtype.storage, skew) as out,
+        output(batch.query.shape, dtype.storage, gap=gap) as out,
         output((tokens, heads, splits, head_size), single) as partial_out,
         output((tokens, heads, splits), single) as partial_max,
         output((tokens, heads, splits), single) as partial_sum,

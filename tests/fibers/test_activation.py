@@ -9,6 +9,7 @@ from . import operations, references
 from .accuracy import normal, random_for
 from .dtypes import DType, decode
 from .emulation import Emulation
+from .records import records
 
 _TOLERANCE = {DType.F32: 1e-6, DType.F16: 1e-3, DType.BF16: 8e-3}
 
@@ -22,14 +23,35 @@ def test_any_row_length(emulation: Emulation, dtype: DType, size: int) -> None:
     np.testing.assert_allclose(decode(got, dtype), expected, rtol=_TOLERANCE[dtype], atol=1e-7)
 
 
-@pytest.mark.parametrize(("out_skew", "x_skew"), [(2, 0), (0, 2), (2, 2)])
-def test_rows_that_128_bit_loads_cannot_read(
-    emulation: Emulation, out_skew: int, x_skew: int
+@pytest.mark.parametrize(
+    ("size", "x_skew", "skew", "gap"),
+    [(64, 0, 2, 0), (64, 2, 0, 0), (64, 2, 2, 0), (64, 0, 0, 3), (60, 0, 0, 4), (64, 0, 0, 8)],
+)
+def test_rows_that_128_bit_loads_can_and_cannot_read(
+    emulation: Emulation, size: int, x_skew: int, skew: int, gap: int
 ) -> None:
-    x = operations.placed(normal(random_for("silu"), (2, 128), DType.F16), x_skew)
-    aligned = operations.silu_and_mul(emulation, DType.F16, operations.placed(x))
-    got = operations.silu_and_mul(emulation, DType.F16, x, out_skew)
+    stored = normal(random_for("silu"), (2, 2 * size), DType.F16)
+    aligned = operations.silu_and_mul(emulation, DType.F16, stored)
+    x = operations.placed(stored, x_skew)
+    got = operations.silu_and_mul(emulation, DType.F16, x, skew, gap)
     np.testing.assert_array_equal(got, aligned)
+
+
+def test_a_grid_with_fewer_parts_than_the_row_has(emulation: Emulation) -> None:
+    """As for rows of more than 65535 parts."""
+    x = normal(random_for("parts"), (2, 2 * 5000), DType.F32)
+    expected = operations.silu_and_mul(emulation, DType.F32, x)
+    with operations.output((2, 5000), x.dtype) as out:
+        args = records()["FwSiluAndMulArgs"](
+            out=out.ctypes.data,
+            x=x.ctypes.data,
+            tokens=2,
+            size=5000,
+            out_stride=5000,
+            x_stride=10000,
+        )
+        emulation.launch("fw_silu_and_mul_f32", [2, 2, 1], [256, 1, 1], args)
+    np.testing.assert_array_equal(out, expected)
 
 
 def test_far_from_zero_it_is_the_identity_or_zero(emulation: Emulation) -> None:

@@ -92,10 +92,11 @@ def test_batches(emulation: Emulation, lengths: tuple[tuple[int, int], ...]) -> 
     _check(emulation, DType.F32, batch)
 
 
-def test_great_scores_do_not_overflow(emulation: Emulation) -> None:
+@pytest.mark.parametrize("splits", [1, 3])
+def test_great_scores_do_not_overflow(emulation: Emulation, splits: int) -> None:
     batch = mixed_batch(random_for("great"), DType.F32, head_size=64)
     batch = replace(batch, scale=1000.0)
-    got = _attend(emulation, DType.F32, batch)
+    got = _attend(emulation, DType.F32, batch, splits)
     expected = references.paged_attention(batch, DType.F32)
     np.testing.assert_allclose(got, expected, atol=2e-2)  # float32 scores of 30,000 are that coarse
     assert np.isfinite(got).all()
@@ -126,12 +127,14 @@ def test_a_block_number_outside_makes_only_its_rows_nan(
 
 
 def test_the_number_after_the_last_block_is_outside(emulation: Emulation) -> None:
+    """Although it could be read: the cache is part of a larger one."""
     batch = mixed_batch(random_for("after"), DType.F32, head_size=64, lengths=((1, 20),))
-    batch.block_table[0, 1] = len(batch.key_cache)
-    assert np.isnan(_attend(emulation, DType.F32, batch)).all()
-    batch.block_table[0, 1] = len(batch.key_cache) - 1
-    batch.key_cache[...] = batch.value_cache[...] = 1.0
+    larger = operations.placed(np.ones((8, *batch.key_cache.shape[1:]), np.float32))
+    batch = replace(batch, key_cache=larger[:7], value_cache=larger[:7])
+    batch.block_table[0] = (0, 6, -1, -1)
     np.testing.assert_allclose(_attend(emulation, DType.F32, batch), 1.0, rtol=1e-6)
+    batch.block_table[0, 1] = 7
+    assert np.isnan(_attend(emulation, DType.F32, batch)).all()
 
 
 @pytest.mark.parametrize("splits", [1, 2])
@@ -192,6 +195,25 @@ def test_queries_out_of_one_tensor(emulation: Emulation, skew: int) -> None:
     query[...] = batch.query
     got = operations.paged_attention(emulation, DType.F16, replace(batch, query=query))
     expected = operations.paged_attention(emulation, DType.F16, batch)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("gap", [2, 8])
+def test_query_heads_apart(emulation: Emulation, gap: int) -> None:
+    batch = mixed_batch(random_for("apart"), DType.F16, head_size=64)
+    rows = np.zeros((*batch.query.shape[:2], 64 + gap), np.float16)
+    query = operations.placed(rows)[..., :64]
+    query[...] = batch.query
+    got = operations.paged_attention(emulation, DType.F16, replace(batch, query=query))
+    expected = operations.paged_attention(emulation, DType.F16, batch)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_output_rows_apart(emulation: Emulation, splits: int) -> None:
+    batch = mixed_batch(random_for("apart"), DType.F16, head_size=80)
+    got = operations.paged_attention(emulation, DType.F16, batch, splits, gap=5)
+    expected = operations.paged_attention(emulation, DType.F16, batch, splits)
     np.testing.assert_array_equal(got, expected)
 
 

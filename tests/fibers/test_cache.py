@@ -67,6 +67,15 @@ def test_keys_and_values_out_of_one_tensor(emulation: Emulation) -> None:
     _check(caches[1], value, slots, DType.F16)
 
 
+@pytest.mark.parametrize("gap", [3, 8])
+def test_heads_apart(emulation: Emulation, gap: int) -> None:
+    key = normal(random_for("apart"), (4, 2, 64 + gap), DType.BF16)[..., :64]
+    slots = np.array([0, 9, 2, 31])
+    caches = operations.reshape_and_cache(emulation, DType.BF16, key, key, (2, 16, 2, 64), slots)
+    for cache in caches:
+        _check(cache, key, slots, DType.BF16)
+
+
 def test_empty_input(emulation: Emulation) -> None:
     empty, slots = np.zeros((0, 2, 64), np.float32), np.zeros(0, np.int64)
     caches = operations.reshape_and_cache(emulation, DType.F32, empty, empty, (2, 16, 2, 64), slots)

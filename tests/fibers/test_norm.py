@@ -40,15 +40,24 @@ def test_any_row_length_with_a_residual(emulation: Emulation, dtype: DType, hidd
     _check(got, references.rms_norm(decode(sums, dtype), decode(weight, dtype), _EPS), dtype)
 
 
-@pytest.mark.parametrize("unaligned", ["out", "x", "weight", "stride"])
+@pytest.mark.parametrize("unaligned", ["out", "x", "weight", "stride", "out stride"])
 def test_rows_that_128_bit_loads_cannot_read(emulation: Emulation, unaligned: str) -> None:
     rng, dtype = random_for(unaligned), DType.F16
     stored = normal(rng, (3, 65 if unaligned == "stride" else 64), dtype)
     x = operations.placed(stored, 2 if unaligned == "x" else 0)[:, :64]
     weight = operations.placed(normal(rng, (64,), dtype), 2 if unaligned == "weight" else 0)
-    got = operations.rms_norm(emulation, dtype, x, weight, _EPS, 2 if unaligned == "out" else 0)
+    skew, gap = 2 if unaligned == "out" else 0, 3 if unaligned == "out stride" else 0
+    got = operations.rms_norm(emulation, dtype, x, weight, _EPS, skew=skew, gap=gap)
     expected = references.rms_norm(decode(x, dtype), decode(weight, dtype), _EPS)
     _check(got, expected, dtype)
+
+
+def test_rows_apart(emulation: Emulation) -> None:
+    """Both tensors in wider ones, still readable by 128-bit loads."""
+    rng, dtype = random_for("apart"), DType.BF16
+    x, weight = normal(rng, (3, 96), dtype)[:, 8:72], normal(rng, (64,), dtype)
+    got = operations.rms_norm(emulation, dtype, x, weight, _EPS, gap=8)
+    _check(got, references.rms_norm(decode(x, dtype), decode(weight, dtype), _EPS), dtype)
 
 
 def test_wide_and_narrow_loads_agree(emulation: Emulation) -> None:

@@ -22,12 +22,22 @@ def test_both_pairings(
     rng = random_for(f"rotary {head_size}")
     query, key = normal(rng, (4, 11, head_size), dtype), normal(rng, (4, 2, head_size), dtype)
     table, positions = rotary_table(64, rotary_size), np.array([0, 63, 7, 7])
-    got = operations.rotary_embedding(emulation, dtype, positions, query, key, table, neox)
+    got = operations.rotary_embedding(emulation, dtype, positions, query, key, table, neox=neox)
     rows = table[positions].astype(np.float64)
     for before, after in zip((query, key), got, strict=True):
         expected = references.rotate(decode(before, dtype), rows, neox)
         np.testing.assert_allclose(decode(after, dtype), expected, atol=_TOLERANCE[dtype])
         np.testing.assert_array_equal(after[..., rotary_size:], before[..., rotary_size:])
+
+
+def test_heads_apart(emulation: Emulation) -> None:
+    rng, table = random_for("apart"), rotary_table(16, 32)
+    query, key = normal(rng, (3, 9, 64), DType.F16), normal(rng, (3, 2, 64), DType.F16)
+    inputs = (emulation, DType.F16, np.array([3, 0, 15]), query, key, table)
+    got = operations.rotary_embedding(*inputs, neox=True, gap=5)
+    expected = operations.rotary_embedding(*inputs, neox=True)
+    for rows, expected_rows in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(rows, expected_rows)
 
 
 def test_it_is_a_rotation(emulation: Emulation) -> None:
@@ -37,12 +47,12 @@ def test_it_is_a_rotation(emulation: Emulation) -> None:
     key = np.zeros((3, 0, 64), np.float32)
     back = table * np.repeat(np.array([1, -1], np.float32), 32)
     turned, _ = operations.rotary_embedding(
-        emulation, DType.F32, positions, query, key, table, True
+        emulation, DType.F32, positions, query, key, table, neox=True
     )
     before = decode(query, DType.F32)
     assert np.abs(decode(turned, DType.F32) - before).max() > 0.1
     again, _ = operations.rotary_embedding(
-        emulation, DType.F32, positions, turned, key, back.astype(np.float32), True
+        emulation, DType.F32, positions, turned, key, back.astype(np.float32), neox=True
     )
     np.testing.assert_allclose(decode(again, DType.F32), before, atol=1e-6)
 
@@ -56,8 +66,8 @@ def test_a_position_outside_the_table_makes_that_token_nan(
     query, key = normal(rng, (3, 2, 64), dtype), normal(rng, (3, 1, 64), dtype)
     positions = np.array([3, position, 5])
     good = np.array([3, 0, 5])
-    got = operations.rotary_embedding(emulation, dtype, positions, query, key, table, True)
-    expected = operations.rotary_embedding(emulation, dtype, good, query, key, table, True)
+    got = operations.rotary_embedding(emulation, dtype, positions, query, key, table, neox=True)
+    expected = operations.rotary_embedding(emulation, dtype, good, query, key, table, neox=True)
     for rows, good_rows in zip(got, expected, strict=True):
         assert np.isnan(decode(rows[1, :, :32], dtype)).all()
         np.testing.assert_array_equal(rows[1, :, 32:], good_rows[1, :, 32:])
@@ -67,6 +77,6 @@ def test_a_position_outside_the_table_makes_that_token_nan(
 def test_empty_input(emulation: Emulation) -> None:
     empty, table = np.zeros((0, 2, 64), np.float32), rotary_table(4, 64)
     got, _ = operations.rotary_embedding(
-        emulation, DType.F32, np.zeros(0, np.int64), empty, empty, table, True
+        emulation, DType.F32, np.zeros(0, np.int64), empty, empty, table, neox=True
     )
     assert got.size == 0

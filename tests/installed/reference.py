@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -46,7 +47,8 @@ def rotate(
 ) -> torch.Tensor:
     """In the wider of ``x``'s and ``cos_sin``'s dtype; ``x`` is [tokens, heads, head_size]."""
     half = cos_sin.shape[1] // 2
-    cos, sin = cos_sin[positions].unsqueeze(1).split(half, -1)
+    at = cos_sin[positions].unsqueeze(1)
+    cos, sin = at[..., :half], at[..., half:]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]
     if neox:
         a, b = turned[..., :half], turned[..., half:]
@@ -70,7 +72,7 @@ class Batch:
     scale: float
     window: int
 
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> Tensors:
         """In the order of the operator, without ``out``."""
         return (
             self.query,
@@ -147,7 +149,10 @@ def make_batch(
         for index in range(least // block_size, needed[sequence]):
             block = next(order)
             table[sequence, index] = block
-            begin, end = max(0, least - index * block_size), min(block_size, length - index * block_size)
+            begin, end = (
+                max(0, least - index * block_size),
+                min(block_size, length - index * block_size),
+            )
             for cache in caches:
                 cache[block, begin:end] = torch.randn(end - begin, kv_heads, head_size).to(dtype)
     counts = torch.tensor([0, *(count for _, count in lengths)])

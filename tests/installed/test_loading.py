@@ -9,12 +9,14 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import freewheel
 import pytest
 import torch
+
+import freewheel
 
 PACKAGE = Path(freewheel.__file__).parent
 LEVELS = ("x86-64-v2", "avx2", "avx512")
@@ -22,7 +24,7 @@ LEVELS = ("x86-64-v2", "avx2", "avx512")
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a fresh interpreter with this environment."""
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
@@ -111,7 +113,7 @@ def test_parallel_for_uses_more_than_one_thread() -> None:
     spans = sorted((begin, end) for _, begin, end in pieces)
     assert spans[0][0] == 0
     assert spans[-1][1] == 1000
-    assert all(left[1] == right[0] for left, right in zip(spans, spans[1:], strict=False))
+    assert all(left[1] == right[0] for left, right in pairwise(spans))
 
 
 def test_bind_refuses_another_table() -> None:
@@ -120,7 +122,10 @@ def test_bind_refuses_another_table() -> None:
     bind = ctypes.CDLL(str(PACKAGE / "_torch.so")).freewheel_bind
     bind.restype = ctypes.c_char_p
     size = 8 * 12
-    for table, offered in (((size, 99), f"version 99 ({size} bytes)"), ((8, 1), "version 1 (8 bytes)")):
+    for table, offered in (
+        ((size, 99), f"version 99 ({size} bytes)"),
+        ((8, 1), "version 1 (8 bytes)"),
+    ):
         assert bind((ctypes.c_int64 * 12)(*table)).decode() == (
             f"_kernels offers interface {offered}, but _torch was built for version 1 "
             f"({size} bytes): the two come from different builds"
@@ -142,12 +147,16 @@ def test_forced_isa(level: str) -> None:
         )
         return
     assert output(code, FREEWHEEL_ISA=level) == level
-    assert output("import json, freewheel._C as c; print(json.dumps(c.kernels()))",
-                  FREEWHEEL_ISA=level)["cpu_isa"] == level
+    assert (
+        output(
+            "import json, freewheel._C as c; print(json.dumps(c.kernels()))", FREEWHEEL_ISA=level
+        )["cpu_isa"]
+        == level
+    )
     if level == freewheel.ops.cpu_isa():
         return  # what this session tests anyway
     tests = Path(__file__).with_name("test_operations.py")
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(tests)],
         capture_output=True,
         text=True,
@@ -204,10 +213,12 @@ def test_stub_matches_the_extension() -> None:
         assert node.args.args == []
         assert getattr(_C, name).__text_signature__ == "($module, /)"
     keys = {
-        node.name: {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
+        node.name: {
+            ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)
+        }
         for node in tree.body
         if isinstance(node, ast.ClassDef)
-    }  # type: ignore[union-attr]
+    }
     assert set(_C.version()) == keys["_Version"]
     assert set(_C.kernels()) == keys["_Kernels"]
 
@@ -216,7 +227,9 @@ def test_extension_in_a_second_interpreter() -> None:
     """``_C`` loads in a sub-interpreter, with a GIL of its own where Python has that."""
     code = f"import sys; sys.path[:] = {sys.path!r}; import freewheel._C as c; c.build_record()"
     if importlib.util.find_spec("_interpreters") is not None:
-        program = f"import _interpreters as i; r = i.run_string(i.create(), {code!r}); assert not r, r"
+        program = (
+            f"import _interpreters as i; r = i.run_string(i.create(), {code!r}); assert not r, r"
+        )
     else:
         program = f"import _xxsubinterpreters as i; i.run_string(i.create(), {code!r})"
     done = python(program)

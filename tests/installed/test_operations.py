@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from freewheel import ops
 from torch.nn import functional
 
+from freewheel import ops
 from installed import reference
 from installed.reference import DTYPES, judge
 
@@ -68,7 +68,7 @@ def test_silu_and_mul(dtype: torch.dtype, size: int) -> None:
 
 
 def test_silu_at_its_ends(dtype: torch.dtype) -> None:
-    """exp overflows and underflows as torch's does; NaN stays NaN."""
+    """Exp overflows and underflows as torch's does; NaN stays NaN."""
     gate = torch.tensor([-1e4, -200.0, -90.0, -88.0, -50.0, 0.0, 50.0, 90.0, 1e4, torch.nan])
     gate = gate.to(dtype)
     ours = ops.silu_and_mul(torch.cat((gate, torch.ones_like(gate))).unsqueeze(0))[0]
@@ -87,7 +87,7 @@ def test_rotary_embedding(dtype: torch.dtype, neox: bool, head_size: int, rotary
     before = projection.clone()
     exact = reference.rotate(before.double(), positions, cos_sin.double(), neox)
     torchs = reference.rotate(before, positions, cos_sin.to(dtype), neox)
-    ops.rotary_embedding(positions, query, key, cos_sin, neox)
+    ops.rotary_embedding(positions, query, key, cos_sin, neox=neox)
     judge(projection, torchs, exact)
     assert torch.equal(projection[..., rotary:], before[..., rotary:])
 
@@ -123,9 +123,7 @@ MIXED = ((1, 1), (7, 7), (31, 4), (32, 1), (33, 33), (100, 20), (257, 1), (9, 0)
 @pytest.mark.parametrize("block_size", [8, 16, 32])
 def test_paged_attention(dtype: torch.dtype, head_size: int, block_size: int) -> None:
     """A mixed batch of prefills, chunked prefills and decodes."""
-    batch = reference.make_batch(
-        dtype, lengths=MIXED, head_size=head_size, block_size=block_size
-    )
+    batch = reference.make_batch(dtype, lengths=MIXED, head_size=head_size, block_size=block_size)
     check_attention(batch)
 
 

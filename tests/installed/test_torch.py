@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from freewheel import ops
 
+from freewheel import ops
 from installed.test_arguments import arguments
 
 OPERATORS = (
@@ -18,6 +18,7 @@ OPERATORS = (
     "reshape_and_cache",
     "paged_attention",
 )
+
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck(name: str) -> None:
@@ -38,7 +39,7 @@ def test_every_operator_is_here() -> None:
     """The namespace holds the operators of the schema list, and nothing else."""
     registered = {
         schema.name
-        for schema in torch._C._jit_get_all_schemas()  # noqa: SLF001
+        for schema in torch._C._jit_get_all_schemas()
         if schema.name.startswith("freewheel::")
     }
     assert registered == {f"freewheel::{name}" for name in (*OPERATORS, "warm_up", "cpu_isa")}
@@ -65,7 +66,7 @@ def test_compile_full_graph() -> None:
 
 
 def test_meta_among_others() -> None:
-    """torch would call the Meta implementation, and nothing would be computed."""
+    """Torch would call the Meta implementation, and nothing would be computed."""
     x = torch.ones(1, 4)
     with pytest.raises(RuntimeError, match="some tensors are on the meta device and some are not"):
         ops.rms_norm(x, torch.ones(4, device="meta"), out=x)

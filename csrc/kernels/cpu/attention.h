@@ -1,7 +1,8 @@
-// paged_attention. A task is one sequence, one key-value head, one piece of at most kPieceRows query
-// rows (a row is a query token and a head of the group, so that the group shares each key and value
-// that is read) and one split of the context. It goes over the context in tiles of keys with an
-// online softmax: m the greatest score so far, l the sum of exp(score - m), acc that of the values.
+// paged_attention. A task is one sequence, one key-value head, one piece of at most kPieceRows
+// query rows (a row is a query token and a head of the group, so that the group shares each key and
+// value that is read) and one split of the context. It goes over the context in tiles of keys with
+// an online softmax: m the greatest score so far, l the sum of exp(score - m), acc that of the
+// values.
 #pragma once
 
 #include "kernels/cpu/vec.h"
@@ -21,10 +22,10 @@ struct Piece {
 
   const FwPagedAttentionArgs& a;
   int64_t sequence, kv_head, split;
-  int64_t first_token, tokens;    // of the sequence, in the batch
-  int64_t first_row, rows;        // within tokens * group
-  int64_t group;                  // query heads to a key-value head
-  int64_t keys_begin, keys_end;   // of this piece and split
+  int64_t first_token, tokens;   // of the sequence, in the batch
+  int64_t first_row, rows;       // within tokens * group
+  int64_t group;                 // query heads to a key-value head
+  int64_t keys_begin, keys_end;  // of this piece and split
 
   const T* keys[2][kTile];  // of this tile and of the next
   const T* values[2][kTile];
@@ -119,10 +120,17 @@ inline void RowGroups(int64_t rows, Step step) {
   int64_t r = 0;
   for (; r + kRowGroup <= rows; r += kRowGroup) step.template Run<4>(r);
   switch (rows - r) {
-    case 1: step.template Run<1>(r); break;
-    case 2: step.template Run<2>(r); break;
-    case 3: step.template Run<3>(r); break;
-    default: break;
+    case 1:
+      step.template Run<1>(r);
+      break;
+    case 2:
+      step.template Run<2>(r);
+      break;
+    case 3:
+      step.template Run<3>(r);
+      break;
+    default:
+      break;
   }
 }
 

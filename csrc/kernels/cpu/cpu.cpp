@@ -39,8 +39,8 @@ int32_t CheckRange(const FwExec* exec, const char* what, const int64_t* values, 
                    int64_t least, int64_t end) {
   for (int64_t i = 0; i < count; ++i) {
     if (values[i] < least || values[i] >= end) {
-      return Fail(exec, "%s[%lld] is %lld, not in %lld .. %lld", what, Number(i),
-                  Number(values[i]), Number(least), Number(end - 1));
+      return Fail(exec, "%s[%lld] is %lld, not in %lld .. %lld", what, Number(i), Number(values[i]),
+                  Number(least), Number(end - 1));
     }
   }
   return 0;

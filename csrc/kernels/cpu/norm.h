@@ -121,10 +121,10 @@ void FusedAddRmsNorm(const FwExec* exec, const FwFusedAddRmsNormArgs* args) {
 
 void SiluAndMul(const FwExec* exec, const FwSiluAndMulArgs* args) {
   FwSiluAndMulArgs a = *args;
-  Parallel(exec, a.tokens, RowGrain(2 * a.size),
-           ForDtype(a.dtype, SiluAndMulRows<Float32>, SiluAndMulRows<Float16>,
-                    SiluAndMulRows<BFloat16>),
-           &a);
+  Parallel(
+      exec, a.tokens, RowGrain(2 * a.size),
+      ForDtype(a.dtype, SiluAndMulRows<Float32>, SiluAndMulRows<Float16>, SiluAndMulRows<BFloat16>),
+      &a);
 }
 
 }  // namespace

@@ -25,8 +25,7 @@ namespace {
 
 // Pairs (i, i + half).
 template <class E>
-void RotateNeox(typename E::Storage* head, const float* cosines, const float* sines,
-                int64_t half) {
+void RotateNeox(typename E::Storage* head, const float* cosines, const float* sines, int64_t half) {
   typename E::Storage* other = head + half;
   for (int64_t i = 0; i < half; i += kLanes) {
     const int64_t n = Least(kLanes, half - i);
@@ -47,8 +46,7 @@ void RotateNeox(typename E::Storage* head, const float* cosines, const float* si
 
 // Pairs (2i, 2i + 1).
 template <class E>
-void RotateGptj(typename E::Storage* head, const float* cosines, const float* sines,
-                int64_t half) {
+void RotateGptj(typename E::Storage* head, const float* cosines, const float* sines, int64_t half) {
   for (int64_t i = 0; i < half; i += kLanes) {
     const int64_t n = Least(kLanes, half - i);
     const int64_t low = Least(kLanes, 2 * n);

@@ -6,6 +6,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "abi/table.h"
+
 namespace {
 
 #if defined(__AVX512F__)

@@ -41,33 +41,25 @@ def function_scope(node: Function, qualname: str, owner: str, outer: Scope) -> S
     return scope
 
 
-def _bind(body: Sequence[ast.stmt], scope: Scope, *, top: bool) -> None:
+def _bind(  # noqa: C901 (a case a statement)
+    body: Sequence[ast.stmt], scope: Scope, *, top: bool
+) -> None:
     for node in _statements(body, scope):
         match node:
-            case ast.Import(names=imported):
-                for alias in imported:
-                    bound = alias.asname or alias.name.split(".")[0]
-                    _alias(scope, bound, alias.name if alias.asname else bound, top=top)
-            case ast.ImportFrom():
-                _bind_from(node, scope, top=top)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                _bind_definition(name, scope, top=top)
-            case ast.ClassDef(name=name):
-                _bind_definition(name, scope, top=top)
-                if top:
-                    _bind_class(node, scope)
+            case ast.Import() | ast.ImportFrom():
+                _bind_import(node, scope, top=top)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                _bind_definition(node, scope, top=top)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     _bind_value(target, value, scope, top=top)
-            case ast.AnnAssign(target=target, value=value):
-                if value is not None:
-                    _bind_value(target, value, scope, top=top)
-            case ast.For(target=target, iter=iterated):
-                _bind_loop(target, iterated, scope, top=top)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                _bind_value(target, value, scope, top=top)
+            case ast.For():
+                _bind_loop(node, scope, top=top)
             case ast.With(items=items) | ast.AsyncWith(items=items):
-                for item in items:
-                    if item.optional_vars is not None:
-                        _hide(item.optional_vars, scope, top=top)
+                for target in filter(None, (item.optional_vars for item in items)):
+                    _hide(target, scope, top=top)
             case ast.AugAssign(target=target):
                 _hide(target, scope, top=top)
 
@@ -99,7 +91,12 @@ def _alias(scope: Scope, bound: str, name: str, *, top: bool) -> None:
         scope.names.bound.add(bound)
 
 
-def _bind_from(node: ast.ImportFrom, scope: Scope, *, top: bool) -> None:
+def _bind_import(node: ast.Import | ast.ImportFrom, scope: Scope, *, top: bool) -> None:
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            bound = alias.asname or alias.name.split(".")[0]
+            _alias(scope, bound, alias.name if alias.asname else bound, top=top)
+        return
     base = absolute(scope.names.package, node.level, node.module)
     if node.module == "__future__":
         scope.names.lazy_annotations |= any(a.name == "annotations" for a in node.names)
@@ -111,12 +108,15 @@ def _bind_from(node: ast.ImportFrom, scope: Scope, *, top: bool) -> None:
             scope.names.stars.append(base)
 
 
-def _bind_definition(name: str, scope: Scope, *, top: bool) -> None:
-    if top:
-        scope.names.functions.add(name)
-        scope.names.bound.add(name)
+def _bind_definition(node: Function | ast.ClassDef, scope: Scope, *, top: bool) -> None:
+    if not top:
+        scope.inner[node.name] = f"{scope.qualname}.<locals>.{node.name}"
+        return
+    scope.names.bound.add(node.name)
+    if isinstance(node, ast.ClassDef):
+        _bind_class(node, scope)
     else:
-        scope.inner[name] = f"{scope.qualname}.<locals>.{name}"
+        scope.names.functions.add(node.name)
 
 
 def _bind_class(node: ast.ClassDef, scope: Scope) -> None:
@@ -136,10 +136,13 @@ def _bind_value(target: ast.expr, value: ast.expr, scope: Scope, *, top: bool) -
         return
     name = target.id
     scope.constants.setdefault(name, []).append(value)
+    again = len(scope.constants[name]) > 1
     table = scope.names.aliases if top else scope.aliases
     called = scope.dotted(value)
     if called is not None and called.split(".")[0] in ROOTS:
         table.setdefault(name, called)
+    if again and table.get(name, "").startswith("torch.version."):
+        del table[name]  # it may be the other value
     if not top:
         scope.hidden.add(name)
         return
@@ -171,11 +174,11 @@ def _functions_in(value: ast.expr, scope: Scope) -> tuple[str, ...]:
     return tuple(name for name in names if name is not None)
 
 
-def _bind_loop(target: ast.expr, iterated: ast.expr, scope: Scope, *, top: bool) -> None:
-    _hide(target, scope, top=top)
-    for node in ast.walk(target):
+def _bind_loop(loop: ast.For, scope: Scope, *, top: bool) -> None:
+    _hide(loop.target, scope, top=top)
+    for node in ast.walk(loop.target):
         if isinstance(node, ast.Name):
-            scope.loops[node.id] = iterated
+            scope.loops[node.id] = loop.iter
 
 
 def _hide(target: ast.expr, scope: Scope, *, top: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-
-import tomllib
 
 from wheelfab.errors import UsageError
 from wheelfab.suggest import did_you_mean

@@ -22,6 +22,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 OUTPUT_LIMIT = 16 << 20  # bytes that the module may write to any one file
@@ -50,7 +51,7 @@ def quieten(folder: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     wanted = OUTPUT_LIMIT if hard == resource.RLIM_INFINITY else min(OUTPUT_LIMIT, hard)
     resource.setrlimit(resource.RLIMIT_FSIZE, (wanted, hard))
-    output = os.open(os.path.join(folder, "output"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = os.open(Path(folder) / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -59,7 +60,7 @@ def quieten(folder: str) -> None:
 def native_threads() -> int:
     """The threads of this process that Python does not know."""
     try:
-        every = len(os.listdir("/proc/self/task"))
+        every = len(list(Path("/proc/self/task").iterdir()))
     except OSError:
         return 0
     return max(0, every - len(threading.enumerate()))
@@ -77,7 +78,7 @@ def main(module: str, root: str, folder: str, seconds: float) -> None:
     """Import ``module`` and write the report."""
     sys.path[0:1] = [] if root == "-" else [root]
     quieten(folder)
-    stack = open(os.path.join(folder, "stack"), "w", encoding="utf-8")
+    stack = (Path(folder) / "stack").open("w", encoding="utf-8")
     faulthandler.enable(stack, all_threads=False)
     faulthandler.dump_traceback_later(seconds, file=stack)
     faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
@@ -89,7 +90,7 @@ def main(module: str, root: str, folder: str, seconds: float) -> None:
     started = time.perf_counter()
     try:
         importlib.import_module(module)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 (any way to fail is what is reported)
         record = describe(error)
     record["milliseconds"] = (time.perf_counter() - started) * 1000
     watch.on = False
@@ -98,10 +99,9 @@ def main(module: str, root: str, folder: str, seconds: float) -> None:
     record["native_threads"] = native_threads() - before
     record["processes"] = watch.processes
     record["pools"] = [name for name in ("numpy", "torch") if name in sys.modules]
-    part = os.path.join(folder, "report.part")
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(record, file)
-    os.replace(part, os.path.join(folder, "report.json"))
+    part = Path(folder) / "report.part"
+    part.write_text(json.dumps(record), encoding="utf-8")
+    part.replace(part.with_name("report.json"))
     # how a package ends is for the import loop to judge; a thread that is left must not keep us
     os._exit(0)
 

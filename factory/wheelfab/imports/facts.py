@@ -82,6 +82,7 @@ class Event:
     context: Context = Context.STATEMENT
     when: tuple[Condition, ...] = ()
     arguments: Arguments = Arguments()
+    iterated: bool = False  # what it returns is run through at once
     applied: bool = False  # a decorator's call: what it returns is called too
     only_for: frozenset[str] | None = None  # in a module's __getattr__: the names it is for
 
@@ -92,6 +93,7 @@ class FunctionFacts:
 
     events: tuple[Event, ...]
     returned: tuple[str, ...] = ()
+    late: bool = False  # a generator or a coroutine: calling it runs nothing yet
     value: bool | str | None = None  # what it always returns, or the name of what it returns
 
 

@@ -109,10 +109,11 @@ def _repair(
             continue  # another call in a constant that becomes a getter anyway
         try:
             planned, change = _plan(data, finding, others)
-            if change.getter in (other.getter for other in changes):
-                raise _UnfitError(f"the name {change.getter} is taken")
         except _UnfitError as error:
             refused.append(Refused(finding=finding, reason=str(error)))
+            continue
+        if any(change.getter == other.getter for other in changes):
+            refused.append(Refused(finding=finding, reason=f"the name {change.getter} is taken"))
             continue
         edits.extend(edit for edit in planned if edit not in edits)
         changes.append(change)
@@ -213,7 +214,7 @@ def _uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name]:
     return uses
 
 
-def _binds(node: ast.AST) -> tuple[str, ...]:
+def _binds(node: ast.AST) -> tuple[str, ...]:  # noqa: PLR0911 (a case a node)
     match node:
         case ast.arg(arg=name):
             return (name,)
@@ -232,15 +233,19 @@ def _binds(node: ast.AST) -> tuple[str, ...]:
 
 def _walk(tree: ast.Module, without: ast.stmt) -> Iterator[tuple[ast.AST, bool]]:
     """Every node but those of ``without``, and whether it only runs when a function is called."""
-    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in tree.body if node is not without]
+    stack: list[tuple[ast.AST, bool]] = [
+        (node, False) for node in reversed(tree.body) if node is not without
+    ]
     while stack:
         node, inside = stack.pop()
         yield node, inside
         late: list[ast.AST] = []
         if isinstance(node, SCOPES) and not isinstance(node, ast.ClassDef):
             late = list(node.body) if isinstance(node.body, list) else [node.body]
-        for child in ast.iter_child_nodes(node):
-            stack.append((child, inside or any(child is one for one in late)))
+        stack.extend(
+            (child, inside or any(child is one for one in late))
+            for child in reversed(list(ast.iter_child_nodes(node)))
+        )
 
 
 def _check_strangers(name: str, finding: Finding, others: Sequence[Path]) -> None:

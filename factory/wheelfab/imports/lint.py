@@ -31,7 +31,8 @@ def lint(target: Path | str, options: LintOptions | None = None) -> ImportReport
     installed package. Imports are run in child processes unless ``options.dynamic`` is false, or it
     is ``None`` and the target is an archive, whose dependencies are not there.
 
-    Raises ``UsageError`` for no such target or a wrong budget, ``FormatError`` for a broken archive.
+    Raises ``UsageError`` for no such target or a wrong budget, ``FormatError`` for a broken
+    archive.
     """
     chosen = options or LintOptions()
     with open_target(target, _search_path(chosen.python)) as found:

@@ -64,7 +64,7 @@ class Scope:
                 return module if loader == "importlib.import_module" else None
         return None
 
-    def _name(self, name: str) -> str | None:
+    def _name(self, name: str) -> str | None:  # noqa: PLR0911 (a scope a return)
         if name == self.self_name and self.owner:
             return f"{self.names.module}.{self.owner}"
         if name in self.aliases:
@@ -90,7 +90,7 @@ class Scope:
             yield from self.constants.get(name, ())
 
 
-def truth(test: ast.expr, scope: Scope) -> bool | None:
+def truth(test: ast.expr, scope: Scope) -> bool | None:  # noqa: PLR0911 (a case an expression)
     """What ``test`` is on Linux with a CUDA build as a module is imported; ``None``: it depends."""
     match test:
         case ast.Constant(value=value):

@@ -41,6 +41,9 @@ class Resolved:
     asked: str | None = None  # the attribute that a module's ``__getattr__`` is asked for
 
 
+_UNKNOWN = Resolved(kind=Kind.UNKNOWN)
+
+
 @dataclass(kw_only=True, slots=True)
 class Package:
     """The modules of a target; facts about function bodies are read when first asked for."""
@@ -91,12 +94,14 @@ class Package:
                 if not rest:
                     return Resolved(kind=Kind.MODULE, module=module)
                 return self._member(self.modules[module].names, rest, hops)
-        return Resolved(kind=Kind.UNKNOWN)
+        return _UNKNOWN
 
     def _member(self, names: Names, rest: list[str], hops: int) -> Resolved:
-        unknown = Resolved(kind=Kind.UNKNOWN)
-        if hops == 0:
-            return unknown
+        found = self._bound(names, rest, hops) if hops else _UNKNOWN
+        return found if found is not None else self._elsewhere(names, rest, hops)
+
+    def _bound(self, names: Names, rest: list[str], hops: int) -> Resolved | None:
+        """What the module itself binds; ``None`` when it binds no such name."""
         module, name, head = names.module, ".".join(rest), rest[0]
         if name in names.functions or "<locals>" in rest:
             return Resolved(kind=Kind.FUNCTION, module=module, name=name)
@@ -109,24 +114,31 @@ class Package:
                 return self.resolve(".".join([table[head], *rest[1:]]), hops - 1)
         if name in names.flags and name not in names.fickle:
             return Resolved(kind=Kind.VALUE, module=module, name=name)
-        if head in names.bound or head in names.functions:
-            return unknown
+        return _UNKNOWN if head in names.bound or head in names.functions else None
+
+    def _elsewhere(self, names: Names, rest: list[str], hops: int) -> Resolved:
+        """What a star import or the module's ``__getattr__`` gives for a name."""
         for star in names.stars:
-            found = self.resolve(f"{star}.{name}", hops - 1) if star != module else unknown
+            if star == names.module:
+                continue
+            found = self.resolve(".".join([star, *rest]), hops - 1)
             if found.kind in (Kind.FUNCTION, Kind.CLASS, Kind.MODULE) and found.asked is None:
                 return found
             if found.kind is Kind.OUTSIDE and star.split(".")[0] in self.tops:
                 return found
         if "__getattr__" in names.functions:
-            return Resolved(kind=Kind.FUNCTION, module=module, name="__getattr__", asked=head)
-        return unknown
+            asked = rest[0]
+            return Resolved(
+                kind=Kind.FUNCTION, module=names.module, name="__getattr__", asked=asked
+            )
+        return _UNKNOWN
 
     def _inherited(self, bases: tuple[str, ...], method: str, hops: int) -> Resolved:
         for base in bases:
             found = self.resolve(f"{base}.{method}", hops - 1)
             if found.kind is Kind.FUNCTION and found.asked is None:
                 return found
-        return Resolved(kind=Kind.UNKNOWN)
+        return _UNKNOWN
 
     def known(self, name: str, hops: int = _HOPS) -> bool | None:
         """Whether ``name``, or what calling it returns, is known to be true or false."""
@@ -170,6 +182,7 @@ class Package:
             self._sources[file] = source_lines((self.root / file).read_bytes())
             if len(self._sources) > _CACHED:
                 self._sources.popitem(last=False)
+        self._sources.move_to_end(file)
         lines = self._sources[file][span.line - 1 : span.end_line]
         if not lines:
             return ""

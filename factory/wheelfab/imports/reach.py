@@ -109,14 +109,23 @@ class Reach:
             self._judge(body, event, event.name)
             return []
         resolved = self.package.resolve(event.name)
-        if resolved.kind is Kind.OUTSIDE:
-            self._judge(body, event, resolved.name)
+        if resolved.kind in (Kind.OUTSIDE, Kind.UNKNOWN):
+            known = resolved.kind is Kind.OUTSIDE and self._judge(body, event, resolved.name)
+            # a method of something made elsewhere is known by its name alone
+            if not known and event.kind is EventKind.CALL:
+                self._judge(body, event, "." + event.name.rpartition(".")[2])
             return []
         if resolved.asked is not None:
             return [Body(resolved.module, resolved.name, resolved.asked)]
-        if event.kind is not EventKind.CALL:
-            return []
+        return self._called(resolved, event) if event.kind is EventKind.CALL else []
+
+    def _called(self, resolved: Resolved, event: Event) -> list[Body]:
+        """The bodies that calling ``resolved`` runs."""
         if resolved.kind is Kind.FUNCTION:
+            facts = self.package.function(resolved.module, resolved.name)
+            entered = event.iterated or event.context is Context.WITH
+            if facts is None or (facts.late and not entered):
+                return []
             return [Body(resolved.module, resolved.name, None, event.applied)]
         if resolved.kind is Kind.CLASS:
             wanted = (*_MADE, "__enter__") if event.context is Context.WITH else _MADE
@@ -124,16 +133,17 @@ class Reach:
             return [Body(one.module, one.name) for one in made]
         return []
 
-    def _judge(self, body: Body, event: Event, name: str) -> None:
+    def _judge(self, body: Body, event: Event, name: str) -> bool:
+        """Keep the finding that ``event`` is, if it is one; says whether."""
         touch = judge(name, event)
         if touch is None or not self._releases.allow(touch.only):
-            return
+            return False
         facts = self.package.modules[body.module]
         span = event.span
         key = (facts.file, span.line, span.column, touch.rule)
         if key in self._found:
             self._found[key][1].add(body)
-            return
+            return True
         self._first[key] = body
         when = (self._condition(body.module, condition) for condition in event.when)
         finding = Finding(
@@ -149,6 +159,7 @@ class Reach:
             when=tuple(when),
         )
         self._found[key] = (finding, {body})
+        return True
 
     def _condition(self, module: str, condition: Condition) -> str:
         test = self.package.text(module, condition.test)

@@ -128,8 +128,8 @@ def _triton(name: str, event: Event) -> Touch | None:
         return Touch(
             rule=Rule.TRITON_AUTOTUNE,
             level=Level.WARNING,
-            why="triton 3.2 and 3.3 (torch 2.6 and 2.7) ask driver.active for its benchmark as they "
-            "decorate: cuInit, '0 active drivers' without a GPU (triton's issue 6150); lazy "
+            why="triton 3.2 and 3.3 (torch 2.6 and 2.7) ask driver.active for its benchmark as "
+            "they decorate: cuInit, '0 active drivers' without a GPU (triton's issue 6150); lazy "
             "since 3.4. triton.jit and triton.heuristics ask nothing",
             next_step="require triton >= 3.4 (torch >= 2.8), or give do_bench=",
             only=(("triton", ">=3.2,<3.4"), ("torch", ">=2.6,<2.8")),

@@ -30,6 +30,7 @@ from wheelfab.imports.names import (
 from wheelfab.imports.record import Context
 
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+_CONSUMERS = frozenset({"list", "tuple", "set", "dict", "sorted", "any", "all", "sum", "next"})
 When = tuple[Condition, ...]
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -50,37 +51,43 @@ def scan_functions(
     """What each function of a module runs when it is called, by qualified name."""
     _, scope = read_names(names.module, names.package, tree)
     found: dict[str, FunctionFacts] = {}
-    _scan_definitions(tree.body, scope, "", "", tops, found)
+    _scan_definitions(tree.body, scope, tops, found)
     return found
 
 
 def _scan_definitions(
     body: Sequence[ast.stmt],
     outer: Scope,
-    prefix: str,
-    owner: str,
     tops: frozenset[str],
     found: dict[str, FunctionFacts],
+    *,
+    prefix: str = "",
+    owner: str = "",
 ) -> None:
     for node in _definitions(body):
         qualname = f"{prefix}{node.name}"
         if isinstance(node, ast.ClassDef):
-            _scan_definitions(node.body, outer, f"{qualname}.", qualname, tops, found)
+            _scan_definitions(node.body, outer, tops, found, prefix=f"{qualname}.", owner=qualname)
             continue
         scope = function_scope(node, qualname, owner, outer)
         walk = Walk(scope, tops, special=node if qualname == "__getattr__" else None)
         walk.block(node.body, ())
         facts = FunctionFacts(
-            events=tuple(walk.events), returned=tuple(walk.returned), value=_value(node, scope)
+            events=tuple(walk.events),
+            returned=tuple(walk.returned),
+            late=isinstance(node, ast.AsyncFunctionDef) or walk.yields,
+            value=_value(node, scope),
         )
         # overloads and alternatives of one name: what any of them runs
         before = found.get(qualname)
         if before is not None:
             facts = FunctionFacts(
-                events=before.events + facts.events, returned=before.returned + facts.returned
+                events=before.events + facts.events,
+                returned=before.returned + facts.returned,
+                late=before.late and facts.late,
             )
         found[qualname] = facts
-        _scan_definitions(node.body, scope, f"{qualname}.<locals>.", "", tops, found)
+        _scan_definitions(node.body, scope, tops, found, prefix=f"{qualname}.<locals>.")
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
@@ -105,6 +112,8 @@ class Walk:
         self.tops = tops
         self.events: list[Event] = []
         self.returned: list[str] = []
+        self.yields = False
+        self._iterated: set[ast.expr] = set()
         self._asked = special.args.args[0].arg if special and special.args.args else None
         self._only_for: frozenset[str] | None = None
 
@@ -117,7 +126,7 @@ class Walk:
             if isinstance(node, _ENDS):
                 return
 
-    def statement(self, node: ast.stmt, when: When, context: Context) -> None:
+    def statement(self, node: ast.stmt, when: When, context: Context) -> None:  # noqa: C901, PLR0912 (a case a statement)
         """One statement; bodies of functions that it defines do not run."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -152,15 +161,31 @@ class Walk:
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Name):
             inner = self.scope.inner.get(node.value.id)
             self.returned.extend([inner] if inner else [])
+        if isinstance(node, ast.For):
+            self._iterated.add(node.iter)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.expression(child, when, context)
         for part in ("body", "orelse", "finalbody"):
             self.block(getattr(node, part, []), when, context)
-        for handler in getattr(node, "handlers", []):
+        quiet = isinstance(node, ast.Try) and self._cannot_raise(node.body)
+        for handler in () if quiet else getattr(node, "handlers", ()):
             self.block(handler.body, when, context)
         for case in getattr(node, "cases", []):
             self.block(case.body, when, context)
+
+    def _cannot_raise(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether what is known to run of ``body`` only passes or returns constants."""
+        for node in body:
+            match node:
+                case ast.Pass() | ast.Return(value=None | ast.Constant()):
+                    continue
+                case ast.If() if (known := truth(node.test, self.scope)) is not None:
+                    if not self._cannot_raise(node.body if known else node.orelse):
+                        return False
+                case _:
+                    return False
+        return True
 
     def _if(self, node: ast.If, when: When, context: Context) -> None:
         known = truth(node.test, self.scope)
@@ -173,7 +198,10 @@ class Walk:
                 node.body,
                 when
                 if known
-                else (*when, Condition(test, False, needs(node.test, self.scope, wanted=True))),
+                else (
+                    *when,
+                    Condition(test, negated=False, needs=needs(node.test, self.scope, wanted=True)),
+                ),
                 context,
             )
             self._only_for = outer
@@ -182,7 +210,10 @@ class Walk:
                 node.orelse,
                 when
                 if known is False
-                else (*when, Condition(test, True, needs(node.test, self.scope, wanted=False))),
+                else (
+                    *when,
+                    Condition(test, negated=True, needs=needs(node.test, self.scope, wanted=False)),
+                ),
                 context,
             )
 
@@ -230,11 +261,14 @@ class Walk:
         elif self._own(name):
             self._add(name, node, when, Context.DECORATOR, applied=True)
 
-    def expression(self, node: ast.expr, when: When, context: Context) -> None:
+    def expression(self, node: ast.expr, when: When, context: Context) -> None:  # noqa: C901, PLR0912 (a case an expression)
         """What evaluating ``node`` runs."""
         match node:
             case ast.Call():
                 self._call(node, when, context)
+            case ast.Yield() | ast.YieldFrom():
+                self.yields = True
+                self._inside(node, when, context)
             case ast.Lambda(args=arguments):
                 for default in [*arguments.defaults, *arguments.kw_defaults]:
                     if default is not None:
@@ -267,10 +301,7 @@ class Walk:
             elif isinstance(node, ast.JoinedStr):
                 context = Context.F_STRING
         if isinstance(node, _COMPREHENSIONS):
-            for generator in node.generators:
-                for target in ast.walk(generator.target):
-                    if isinstance(target, ast.Name):
-                        self.scope.loops[target.id] = generator.iter
+            self._loop_over(node)
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.expression(child, when, context)
@@ -278,8 +309,19 @@ class Walk:
                 for part in (child.iter, *child.ifs):
                     self.expression(part, when, context)
 
+    def _loop_over(
+        self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+    ) -> None:
+        for generator in node.generators:
+            self._iterated.add(generator.iter)
+            for target in ast.walk(generator.target):
+                if isinstance(target, ast.Name):
+                    self.scope.loops[target.id] = generator.iter
+
     def _call(self, node: ast.Call, when: When, context: Context) -> None:
         name = self.scope.dotted(node.func)
+        if isinstance(node.func, ast.Name) and node.func.id in _CONSUMERS:
+            self._iterated.update(node.args)
         for part in [*node.args, *(keyword.value for keyword in node.keywords)]:
             self.expression(part, when, context)
         if isinstance(node.func, ast.Lambda):
@@ -352,6 +394,7 @@ class Walk:
                 when=when,
                 arguments=arguments,
                 applied=applied,
+                iterated=node in self._iterated,
                 only_for=self._only_for,
             )
         )

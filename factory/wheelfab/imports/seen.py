@@ -72,11 +72,11 @@ def _judge(done: ImportRun, file: str, root: Path, budget: Budget | None) -> Ite
         case Ending.HUNG:
             yield found(Rule.HUNG, done.detail, "importing it does not end", "", error)
         case Ending.RAISED:
-            why = "it cannot be imported on a machine without a device"
+            why = "importing it raised, on a machine without a device"
             yield found(Rule.RAISED, done.detail, why, "keep the failure until it is used", error)
     allowed = budget.of(done.module) if budget is not None else None
     if allowed is not None and done.milliseconds is not None and done.milliseconds > allowed:
-        text = f"{done.milliseconds:.0f} ms of {allowed:.0f} ms"
+        text = f"{done.milliseconds:.1f} ms of {allowed:.1f} ms"
         yield found(Rule.OVER_BUDGET, text, "over its budget", "see -X importtime", error)
 
 

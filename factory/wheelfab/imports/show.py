@@ -57,12 +57,11 @@ def _finding_lines(finding: Finding) -> Iterator[str]:
             yield f"    {step}" if step.call else f"    {step.place} in {step.function}"
     if finding.when:
         yield f"    only if: {' and '.join(finding.when)}"
-    others = f", on import of {finding.reached_from} modules" if finding.reached_from > 1 else ""
-    yield (
-        f"    in a {finding.context}{others}: {finding.why}"
-        if finding.place.line
-        else (f"    {finding.why}{others}")
-    )
+    many = finding.reached_from > 1
+    many = finding.reached_from > 1
+    others = f"on import of {finding.reached_from} modules: " if many else ""
+    where = "" if finding.call.startswith("import ") else f"in a {finding.context}, "
+    yield f"    {where}{others}{finding.why}"
     if finding.next_step:
         yield f"    next: {finding.next_step}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from importlib.machinery import PathFinder
 from importlib.metadata import distributions
 from pathlib import Path
 
-import tomllib
 from packaging.utils import canonicalize_name
 
 from wheelfab.errors import UsageError
@@ -65,9 +65,15 @@ class Target:
 
 def is_test(name: str) -> bool:
     """Whether a module is a test by its name, or lies in a folder of tests."""
-    *folders, last = name.split(".")[1:] or [""]
-    in_folder = any(folder in ("test", "tests") for folder in folders)
-    return in_folder or last == "conftest" or last.startswith("test_") or last.endswith("_test")
+    parts = name.split(".")[1:] or [""]
+    last = parts[-1]
+    return (
+        "test" in parts
+        or "tests" in parts
+        or last == "conftest"
+        or last.startswith("test_")
+        or last.endswith("_test")
+    )
 
 
 @contextmanager

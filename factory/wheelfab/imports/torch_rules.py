@@ -116,7 +116,7 @@ PINS_OR_MOVES = Touch(
 )
 
 
-def judge_torch(name: str, event: Event) -> Touch | None:
+def judge_torch(name: str, event: Event) -> Touch | None:  # noqa: PLR0911 (a rule a return)
     """What calling ``name``, something of torch, does to the driver."""
     part, _, rest = name.removeprefix("torch.").partition(".")
     if part == "cuda":
@@ -152,7 +152,7 @@ def judge_torch(name: str, event: Event) -> Touch | None:
     return _tensor(name, event)
 
 
-def _torch_cuda(rest: str, event: Event) -> Touch | None:
+def _torch_cuda(rest: str, event: Event) -> Touch | None:  # noqa: C901, PLR0911 (a rule a return)
     head, _, tail = rest.partition(".")
     if head in _SAME_PARTS and tail:
         head, tail = tail, ""

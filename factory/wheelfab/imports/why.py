@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from wheelfab.imports.facts import Event
@@ -16,7 +16,7 @@ from wheelfab.imports.record import Why
 class _Frame:
     module: str
     events: Iterator[Event]
-    step: str  # the line that imported it
+    importer: tuple[str, Event] | None  # the module and the line of it that imported this one
 
 
 def explain(package: Package, reach: Reach, start: str, wanted: str) -> Why:
@@ -28,10 +28,10 @@ def explain(package: Package, reach: Reach, start: str, wanted: str) -> Why:
         key: [finding for finding in found if _below(finding.call, wanted)]
         for key, found in reach.touching().items()
     }
-    first_import: tuple[str, ...] | None = None
+    first_import: list[tuple[str, Event] | None] | None = None
     stack: list[_Frame] = []
     started: set[str] = set()
-    _enter(package, start, f"import {start}", stack, started)
+    _enter(package, start, None, stack, started)
     while stack:
         frame = stack[-1]
         event = next(frame.events, None)
@@ -44,13 +44,13 @@ def explain(package: Package, reach: Reach, start: str, wanted: str) -> Why:
             calls = tuple(str(step) for step in found[0].chain)
             return Why(
                 wanted=wanted,
-                steps=(*_steps(stack), *calls),
+                steps=(*_steps(package, start, (frame.importer for frame in stack)), *calls),
                 answer=f"{found[0].place}: {found[0].text}",
             )
         if event.kind is EventKind.IMPORT:
-            line = f"{facts.file}:{event.span.line}: {package.shown(frame.module, event)}"
+            line = (frame.module, event)
             if first_import is None and _leads(event.name, wanted):
-                first_import = (*_steps(stack), line)
+                first_import = [*(one.importer for one in stack), line]
             module = _imported(package, event.name)
             if module:
                 _enter(package, module, line, stack, started)
@@ -58,7 +58,7 @@ def explain(package: Package, reach: Reach, start: str, wanted: str) -> Why:
         return Why(wanted=wanted, steps=(), answer=f"importing {start} never reaches {wanted}")
     return Why(
         wanted=wanted,
-        steps=first_import,
+        steps=_steps(package, start, first_import),
         answer=f"importing {start} imports it and calls nothing in {wanted}",
     )
 
@@ -71,7 +71,11 @@ def _imported(package: Package, name: str) -> str:
 
 
 def _enter(
-    package: Package, module: str, line: str, stack: list[_Frame], started: set[str]
+    package: Package,
+    module: str,
+    line: tuple[str, Event] | None,
+    stack: list[_Frame],
+    started: set[str],
 ) -> None:
     """Start ``module`` and, to run before it, the packages that it is in."""
     parts = module.split(".")
@@ -82,10 +86,21 @@ def _enter(
         stack.append(_Frame(name, iter(package.modules[name].events), line))
 
 
-def _steps(stack: list[_Frame]) -> tuple[str, ...]:
+def _steps(
+    package: Package, start: str, importers: Iterable[tuple[str, Event] | None]
+) -> tuple[str, ...]:
     """The lines that led here; a package and the module in it were started by the same one."""
-    lines = [frame.step for frame in stack]
-    return tuple(line for at, line in enumerate(lines) if at == 0 or lines[at - 1] != line)
+    lines: list[str] = []
+    for importer in importers:
+        if importer is None:
+            line = f"import {start}"
+        else:
+            module, event = importer
+            where = f"{package.modules[module].file}:{event.span.line}"
+            line = f"{where}: {package.shown(module, event)}"
+        if lines[-1:] != [line]:
+            lines.append(line)
+    return tuple(lines)
 
 
 def _below(name: str, wanted: str) -> bool:

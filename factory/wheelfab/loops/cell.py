@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 from wheelfab import console, machine
 from wheelfab.errors import HarnessError, UsageError
 from wheelfab.facts import torch_release
+from wheelfab.loops.crew import Target
 from wheelfab.loops.environment import Environment, clean_environment
 from wheelfab.loops.interpreter import Interpreter, find_interpreter
 from wheelfab.loops.judge import Load
@@ -19,14 +20,14 @@ from wheelfab.loops.report import (
     Harness,
     LoopReport,
     Run,
-    Skipped,
     SkipKind,
+    Skipped,
     rows,
     series,
     this_machine,
     write_report,
 )
-from wheelfab.loops.runner import Target, run_forked, run_fresh
+from wheelfab.loops.runner import run_forked, run_fresh
 from wheelfab.loops.site import TorchSite, torch_site
 from wheelfab.model import Matrix
 from wheelfab.records import read_json
@@ -77,20 +78,18 @@ def loop_cell(
     store = store or Store(default_root())
     wheel = built_wheel(matrix.root, cell)
     planned, skipped = plan_runs(cell, wheel, parse_releases(options.torch))
-    runs: list[Run] = []
+    report = LoopReport(
+        cell=cell.id, wheel=wheel.file, sha256=wheel.sha256, runs=(), skipped=tuple(skipped)
+    )
+    looper = _Looper(matrix, cell, wheel, options, store)
     for run in planned:
         interpreter = find_interpreter(run.pythons)
         if interpreter is None:
-            skipped.append(_no_python(run))
-            continue
-        runs.append(_run(matrix, cell, wheel, run, interpreter, options, store))
-    report = LoopReport(
-        cell=cell.id,
-        wheel=wheel.file,
-        sha256=wheel.sha256,
-        runs=tuple(runs),
-        skipped=tuple(skipped),
-    )
+            report = replace(report, skipped=(*report.skipped, _no_python(run)))
+        else:
+            done = looper.run(run.torch, interpreter)
+            report = replace(report, runs=(*report.runs, done))
+        write_report(matrix.root, report)  # at once: what breaks the next run must not lose it
     write_report(matrix.root, report)
     return report
 
@@ -165,70 +164,77 @@ def show_reports(reports: Sequence[LoopReport]) -> None:
             console.note("\n".join(part for part in (failure.stderr, failure.stack) if part))
 
 
-def _run(
-    matrix: Matrix,
-    cell: Cell,
-    wheel: Wheel,
-    planned: PlannedRun,
-    interpreter: Interpreter,
-    options: LoopOptions,
-    store: Store,
-) -> Run:
-    site = _site(matrix, cell, planned, interpreter, options, store)
-    with clean_environment(store, wheel, site, interpreter) as environment:
-        target = Target(
-            python=environment.python, stages=matrix.project.load, timeout=options.timeout
-        )
-        jobs = options.jobs or machine.cores()
-        what = f"{cell.id} on torch {planned.torch}, Python {interpreter.version}"
-        with console.progress(f"{what}: fresh loads", options.count) as advance:
-            fresh = run_fresh(target, options.count, jobs, on_load=advance)
-        forked, not_forked = _fork(target, fresh, options, jobs, what)
+@dataclass(frozen=True, slots=True)
+class _Looper:
+    """Loops one wheel on one torch release after another."""
+
+    matrix: Matrix
+    cell: Cell
+    wheel: Wheel
+    options: LoopOptions
+    store: Store
+
+    def run(self, release: Version, interpreter: Interpreter) -> Run:
+        """All loads on one release, in an environment of its own."""
+        options, wheel = self.options, self.wheel
+        site = _site(self.cell, release, interpreter, self.store, full=options.full_torch)
+        with clean_environment(self.store, wheel, site, interpreter) as environment:
+            target = Target(
+                python=environment.python,
+                stages=self.matrix.project.load,
+                timeout=options.timeout,
+            )
+            what = f"{self.cell.id} on torch {release}, Python {interpreter.version}"
+            loads = _loop(target, options, what)
+            found = imported_torch((*loads.fresh, *loads.forked), environment)
         return Run(
-            torch=planned.torch,
-            found=imported_torch((*fresh, *forked), environment),
+            torch=release,
+            found=found,
             source=site.tree.source,
             libraries=site.libraries,
             python=str(interpreter.version),
             wheel=wheel.file,
             sha256=wheel.sha256,
             harness=Harness.PROCESSES,
-            jobs=jobs,
+            jobs=options.jobs or machine.cores(),
             machine=this_machine(),
-            fresh=series(fresh),
-            forked=series(forked) if forked else None,
-            not_forked=not_forked,
+            fresh=series(loads.fresh),
+            forked=series(loads.forked) if loads.forked else None,
+            not_forked=loads.not_forked,
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Loads:
+    fresh: tuple[Load, ...]
+    forked: tuple[Load, ...]
+    not_forked: str = ""
+
+
+def _loop(target: Target, options: LoopOptions, what: str) -> _Loads:
+    """Fresh loads, then forked ones: where fresh ones fail, forked ones would tell nothing."""
+    jobs = options.jobs or machine.cores()
+    with console.progress(f"{what}: fresh loads", options.count) as advance:
+        fresh = run_fresh(target, options.count, jobs, on_load=advance)
+    if options.forked == 0:
+        return _Loads(fresh=fresh, forked=(), not_forked="none asked for")
+    if not all(load.passed for load in fresh):
+        return _Loads(fresh=fresh, forked=(), not_forked="fresh loads failed")
+    with console.progress(f"{what}: forked loads", options.forked) as advance:
+        return _Loads(fresh=fresh, forked=run_forked(target, options.forked, jobs, on_load=advance))
+
+
 def _site(
-    matrix: Matrix,
-    cell: Cell,
-    planned: PlannedRun,
-    interpreter: Interpreter,
-    options: LoopOptions,
-    store: Store,
+    cell: Cell, release: Version, interpreter: Interpreter, store: Store, *, full: bool
 ) -> TorchSite:
     tree = torch_tree(
         store,
-        release=planned.torch,
+        release=release,
         index=cell.variant.torch_index,
         fallback=cell.variant.torch_fallback,
         python=str(series_of(interpreter.version)),
     )
-    return torch_site(store, tree, interpreter, full=options.full_torch)
-
-
-def _fork(
-    target: Target, fresh: Sequence[Load], options: LoopOptions, jobs: int, what: str
-) -> tuple[tuple[Load, ...], str]:
-    """The forked loads, or why there are none: with failing fresh ones they would tell nothing."""
-    if options.forked == 0:
-        return (), "none asked for"
-    if not all(load.passed for load in fresh):
-        return (), "fresh loads failed"
-    with console.progress(f"{what}: forked loads", options.forked) as advance:
-        return run_forked(target, options.forked, jobs, on_load=advance), ""
+    return torch_site(store, tree, interpreter, full=full)
 
 
 def imported_torch(loads: Sequence[Load], environment: Environment) -> str | None:

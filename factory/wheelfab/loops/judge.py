@@ -118,18 +118,9 @@ _WANTED: Mapping[EventKind, frozenset[str]] = {
 
 
 def parse_event(line: bytes) -> Event:
-    """Read one line of a report; raises ``HarnessError`` for anything that ``load.py`` never sends."""
+    """Read one line of a report; raises ``HarnessError`` for what ``load.py`` never sends."""
     try:
-        if len(line) > LINE_LIMIT:
-            raise ValueError(f"{len(line)} bytes long")
-        record = json.loads(line)
-        kind = EventKind(record.pop("event"))
-        if record.keys() != _WANTED[kind] | {"load", "at"}:
-            raise ValueError(f"keys {sorted(record)}")
-        for key, value in record.items():
-            if not isinstance(value, _TYPES[key]):
-                raise TypeError(f"{key} is {value!r}")
-        return Event(kind=kind, **record)
+        return _event(line)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HarnessError(
             f"a load's report holds a line that is no event ({error}): {line[:80]!r}",
@@ -138,18 +129,31 @@ def parse_event(line: bytes) -> Event:
         ) from error
 
 
+def _event(line: bytes) -> Event:
+    if len(line) > LINE_LIMIT:
+        raise ValueError(f"{len(line)} bytes long")
+    record = json.loads(line)
+    kind = EventKind(record.pop("event"))
+    if record.keys() != _WANTED[kind] | {"load", "at"}:
+        raise ValueError(f"keys {sorted(record)}")
+    for key, value in record.items():
+        if not isinstance(value, _TYPES[key]):
+            raise TypeError(f"{key} is {value!r}")
+    return Event(kind=kind, **record)
+
+
 def judge(stages: Sequence[str], evidence: Evidence) -> Load:
     """The verdict on a load whose stages are named ``stages``.
 
-    Passed means that every stage was reported done, in order, and that the interpreter then ended by
-    itself with exit code 0. Raises ``HarnessError`` when the report contradicts itself or when the
-    load never began, which says nothing about the wheel.
+    Passed means that every stage was reported done, in order, and that the interpreter then ended
+    by itself with exit code 0. Raises ``HarnessError`` when the report contradicts itself or when
+    the load never began, which says nothing about the wheel.
     """
     events = evidence.events
     if not events or events[0].kind is not EventKind.START:
         raise HarnessError(
-            f"load {evidence.load} ended ({ending_of(evidence.returncode)}) before its first stage: "
-            f"{evidence.stderr.strip()[-_TAIL:] or 'nothing on stderr'}",
+            f"load {evidence.load} ended ({ending_of(evidence.returncode)}) before its first "
+            f"stage: {evidence.stderr.strip()[-_TAIL:] or 'nothing on stderr'}",
             where="import loop",
             next_step="run the interpreter of the loop's environment by hand",
         )

@@ -1,15 +1,15 @@
 """The child of the import loop: runs the stages of a load one after another and reports each.
 
-Run by path under the wheel's own interpreter (Python 3.10 or later), standard library only, wheelfab
-never imported::
+Run by path under the wheel's own interpreter (Python 3.10 or later), with the standard library
+only; wheelfab is never imported::
 
     python -I load.py PLAN REPORT [INDEX]
 
-``PLAN`` is a JSON file written by the runner; ``REPORT`` an inherited descriptor that takes one JSON
-line an event, each at most ``PIPE_BUF`` bytes so that a write is whole or absent. With ``INDEX`` this
-process is that load. Without, it imports what the plan says once and forks the loads one by one;
-it then reports how each of them ended. A load leaves through a normal end of the interpreter, so
-that finalisation is part of what is judged.
+``PLAN`` is a JSON file written by the runner; ``REPORT`` an inherited descriptor that takes one
+JSON line an event, each at most ``PIPE_BUF`` bytes so that a write is whole or absent. With
+``INDEX`` this process is that load. Without, it runs the plan's preload once, forks the loads and
+reports how each of them ended. A load leaves through a normal end of the interpreter, so that
+finalisation is part of what is judged.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 PLAN_LIMIT = 1 << 20  # bytes
@@ -36,10 +37,10 @@ class Report:
     """The way to the runner: one line an event."""
 
     def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 (its signature)
         self._descriptor = descriptor
 
-    def send(self, event: str, load: int, **values: Any) -> None:
+    def send(self, event: str, load: int, **values: object) -> None:
         """Send an event of load number ``load``; ``at`` is the monotonic clock in nanoseconds."""
         record = {"event": event, "load": load, "at": time.monotonic_ns(), **values}
         line = json.dumps(record).encode() + b"\n"
@@ -50,7 +51,7 @@ class Report:
 
 def read_plan(path: str) -> dict[str, Any]:
     """The plan in ``path``; raises ``ValueError`` when it is too large or no plan."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         data = file.read(PLAN_LIMIT + 1)
     if len(data) > PLAN_LIMIT:
         raise ValueError(f"{path}: larger than {PLAN_LIMIT} bytes")
@@ -62,33 +63,38 @@ def read_plan(path: str) -> dict[str, Any]:
 
 def speak_up(folder: str, name: str) -> None:
     """Let a crash of this process write the stack of its threads to ``folder/NAME.stack``."""
-    faulthandler.enable(open(os.path.join(folder, f"{name}.stack"), "wb"))
+    faulthandler.enable(Path(folder, f"{name}.stack").open("wb"))  # noqa: SIM115 (kept open)
 
 
 def run_load(plan: dict[str, Any], report: Report, index: int) -> None:
-    """Run all stages in one namespace; what a stage raises is reported and raised again."""
+    """Run all stages in one namespace; raises ``SystemExit`` when one of them raises."""
     speak_up(plan["folder"], str(index))
     report.send("start", index)
     namespace: dict[str, Any] = {"__name__": "__load__"}
     for name, source in plan["stages"]:
         started = time.perf_counter()
         try:
-            exec(compile(source, f"<stage {name}>", "exec"), namespace)
-        except BaseException as error:
-            show_source(f"<stage {name}>", source)
+            exec(compile(source, f"<stage {name}>", "exec"), namespace)  # noqa: S102 (its purpose)
+        except BaseException as error:  # what a stage raises is its own business
             text = f"{type(error).__name__}: {error}"[:TEXT_LIMIT]
             report.send("error", index, stage=name, error=text)
-            raise
+            if isinstance(error, SystemExit):
+                raise
+            show(error, f"<stage {name}>", source)
+            raise SystemExit(1) from None
         report.send("stage", index, stage=name, seconds=time.perf_counter() - started)
     torch = getattr(sys.modules.get("torch"), "__version__", None)
     report.send("done", index, torch=None if torch is None else str(torch)[:TEXT_LIMIT])
 
 
-def show_source(name: str, source: str) -> None:
-    """Let tracebacks quote a stage's lines, which are in no file."""
-    import linecache  # noqa: PLC0415 (a load that passes must not pay for it)
+def show(error: BaseException, name: str, source: str) -> None:
+    """Print the traceback of ``error`` from the stage on, with the stage's lines."""
+    import linecache  # a load that passes must not pay for it
+    import traceback
 
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    traceback.print_exception(type(error), error, frames)
 
 
 class Forked:
@@ -123,8 +129,7 @@ class Forked:
         os.close(self.stderr)
         os.close(self.pidfd)
         if self.tail:
-            with open(os.path.join(folder, f"{self.index}.stderr"), "wb") as file:
-                file.write(self.tail)
+            Path(folder, f"{self.index}.stderr").write_bytes(self.tail)
         return os.waitstatus_to_exitcode(status)
 
 
@@ -138,9 +143,10 @@ class Nursery:
         self.by_descriptor: dict[int, Forked] = {}
 
     def run(self) -> None:
-        """Fork all loads. Returns in each forked load when its stages are done, and here at the end."""
+        """Fork all loads. Returns in each load when its stages are done, and here at the end."""
         speak_up(self.plan["folder"], "fork")
-        exec(compile(self.plan["preload"], "<preload>", "exec"), {"__name__": "__preload__"})
+        preload = compile(self.plan["preload"], "<preload>", "exec")
+        exec(preload, {"__name__": "__preload__"})  # noqa: S102 (its purpose)
         # The collector leaves alone what the parent has made: without this, each load at its end
         # would walk and copy all of torch's objects, 0.6 s of CPU instead of 0.25.
         gc.collect()

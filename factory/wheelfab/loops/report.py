@@ -49,8 +49,9 @@ class SkipKind(StrEnum):
 class Series:
     """Loads of one kind. Times are of the loads that passed, in seconds.
 
-    ``failure_bound`` is the upper bound of the failure rate at 95 %. It holds for fresh loads, which
-    are independent of each other; forked ones share what their parent did, so theirs stands apart.
+    ``failure_bound`` is the upper bound of the failure rate at 95 %. It holds for fresh loads,
+    which are independent of each other; forked ones share what their parent did, so theirs stands
+    apart.
     """
 
     count: int

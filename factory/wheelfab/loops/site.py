@@ -40,7 +40,7 @@ _COMPILE_TIMEOUT = 900.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchSite:
-    """The two folders that make up torch in an environment, and what stands in for NVIDIA's files."""
+    """The two folders that make up torch in an environment, and whose NVIDIA libraries it has."""
 
     tree: TorchTree
     extra: Path
@@ -48,9 +48,7 @@ class TorchSite:
     libraries: Libraries
 
 
-def torch_site(
-    store: Store, tree: TorchTree, interpreter: Interpreter, *, full: bool
-) -> TorchSite:
+def torch_site(store: Store, tree: TorchTree, interpreter: Interpreter, *, full: bool) -> TorchSite:
     """What must be added to the unpacked torch in ``tree`` so that ``interpreter`` can import it.
 
     With ``full``, NVIDIA's libraries (5 GB) come from their own wheels, else stubs stand in for
@@ -86,7 +84,7 @@ def torch_site(
 
 
 def torch_metadata(tree: Path) -> Metadata:
-    """The metadata of the torch unpacked in ``tree``; raises ``ToolchainError`` without exactly one."""
+    """The metadata of the torch unpacked in ``tree``; raises ``ToolchainError`` without one."""
     found = sorted(tree.glob("torch-*.dist-info/METADATA"))
     if len(found) != 1:
         raise ToolchainError(f"{len(found)} torch distributions, one is wanted", where=str(tree))
@@ -161,7 +159,7 @@ def _compile_torch(tree: Path, content: Path, interpreter: Interpreter) -> None:
             path = content / source.relative_to(tree)
             path.parent.mkdir(parents=True, exist_ok=True)
             _link(source, path)
-    # What this Python cannot compile (templates, newer syntax) is imported from its source or never.
+    # What this Python cannot compile (templates, newer syntax) no load imports.
     done = run(
         (str(interpreter.path), "-I", "-m", "compileall", "-q", "-j", str(cores()), str(content)),
         env=tool_environment(),

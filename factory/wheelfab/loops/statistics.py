@@ -34,7 +34,7 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of ``values`` lies, linear between neighbours (Hyndman-Fan 7).
+    """The value below which ``share`` of ``values`` lies, linear between two (Hyndman-Fan 7).
 
     The definition that numpy and R use unless told otherwise. ``values`` must not be empty.
     """
@@ -49,8 +49,8 @@ def failure_bound(failures: int, count: int, confidence: float = CONFIDENCE) -> 
     """The one-sided Clopper-Pearson upper bound of the failure rate.
 
     The largest rate at which so few failures in ``count`` independent loads still have a chance of
-    ``1 - confidence``. Without a failure that is ``1 - (1 - confidence) ** (1 / count)``: 0.0295 for
-    100 loads. Raises ``ValueError`` unless ``0 <= failures <= count`` and ``count >= 1``.
+    ``1 - confidence``. Without a failure that is ``1 - (1 - confidence) ** (1 / count)``: 0.0295
+    for 100 loads. Raises ``ValueError`` unless ``0 <= failures <= count`` and ``count >= 1``.
     """
     if count < 1 or not 0 <= failures <= count:
         raise ValueError(f"{failures} failures of {count} loads")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.elf import Elf, read_elf
+from wheelfab.elf import Elf, Symbol, read_elf
 from wheelfab.errors import ToolchainError
 from wheelfab.run import check, run, tool_environment
 
@@ -75,9 +75,8 @@ def stubs_for(libraries: Mapping[str, Elf], roots: Sequence[str] = ROOTS) -> tup
         for symbol in libraries[name].undefined:
             if symbol.library in missing and symbol.library and symbol.version:
                 found[symbol.library][symbol.version].add(symbol.name)
-            elif here and not (symbol.version or symbol.weak or symbol.name in defined):
-                if not symbol.name.startswith(("Py", "_Py", "_Z")):
-                    orphans.setdefault(symbol.name, here[0])
+            elif here and symbol.name not in defined and _is_c_name_without_version(symbol):
+                orphans.setdefault(symbol.name, here[0])
     for symbol_name, library in orphans.items():
         found[library][""].add(symbol_name)
     return tuple(
@@ -87,6 +86,11 @@ def stubs_for(libraries: Mapping[str, Elf], roots: Sequence[str] = ROOTS) -> tup
         )
         for soname, by in sorted(found.items())
     )
+
+
+def _is_c_name_without_version(symbol: Symbol) -> bool:
+    others = symbol.version is not None or symbol.weak
+    return not others and not symbol.name.startswith(("Py", "_Py", "_Z"))
 
 
 def read_libraries(tree: Path) -> dict[str, Elf]:
@@ -115,7 +119,7 @@ def source_of(stub: Stub) -> str:
 
 
 def version_script_of(stub: Stub) -> str:
-    """The linker's version script: each symbol under its version; those without one are exported."""
+    """The linker's version script: each symbol under its version; others are exported without."""
     for name in (stub.soname, *(version for version in stub.symbols if version)):
         if not _VERSION.match(name):
             raise ToolchainError(f"not a version name: {name[:80]!r}", where=stub.soname)
