@@ -39,8 +39,8 @@ Device::Device(const Driver* driver, int32_t ordinal) : driver_(driver) {
 }
 
 Device* Device::Get(int32_t ordinal, std::string* error) {
-  const Driver* driver =
-      Driver::Get(error);  // first: it notices a fork, after which locks are lost
+  // First, because it notices a fork, after which a lock may stay held for ever.
+  const Driver* driver = Driver::Get(error);
   if (driver == nullptr) return nullptr;
   if (ordinal < 0 || ordinal >= kMaxDevices) {
     *error = "there is no CUDA device " + std::to_string(ordinal);

@@ -89,6 +89,18 @@ struct Running {
 #pragma unroll
     for (int i = 0; i < N; ++i) out[i] *= factor;
   }
+
+  template <typename T, int kChunk, int kChunks>
+  __device__ __forceinline__ void add(float weight, const Pack<T, kChunk> (&value)[kChunks]) {
+    sum += weight;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int i = 0; i < kChunk; ++i) {
+        out[chunk * kChunk + i] += weight * to_float(value[chunk].at[i]);
+      }
+    }
+  }
 };
 
 // What the groups leave for each other. A row's padding keeps neighbouring groups off each other's
@@ -126,7 +138,28 @@ __device__ __forceinline__ void load_query(float* query, const FwPagedAttentionA
   }
 }
 
-// Reads the block's context and leaves in every group its softmax over its share.
+// The score of the group's context token, the same bits in each of its lanes.
+template <typename T, int kHeadSize, typename Chunks>
+__device__ __forceinline__ float score_of(const float* query, const Chunks& key) {
+  using S = Shape<T, kHeadSize>;
+  float score = 0.0f;
+#pragma unroll
+  for (int chunk = 0; chunk < S::kChunks; ++chunk) {
+#pragma unroll
+    for (int i = 0; i < S::kChunk; ++i) {
+      score += query[chunk * S::kChunk + i] * to_float(key[chunk].at[i]);
+    }
+  }
+#pragma unroll
+  for (int mask = S::kLanes / 2; mask > 0; mask /= 2) {
+    score += __shfl_xor_sync(0xffffffffu, score, mask);
+  }
+  return score;
+}
+
+// Reads the block's context and leaves in every group its softmax over its share. All threads make
+// the same number of steps, since shuffles need whole warps; a group without a token in a step, or
+// whose block is lost, adds zeros with weight 0.
 template <typename T, int kHeadSize>
 __device__ __forceinline__ void attend(Running<Shape<T, kHeadSize>::kElements>& running,
                                        const float* query, const FwPagedAttentionArgs& args,
@@ -136,9 +169,9 @@ __device__ __forceinline__ void attend(Running<Shape<T, kHeadSize>::kElements>& 
   const uint32_t lane = threadIdx.x % S::kLanes;
   const int32_t* table = args.block_table + context.sequence * args.block_table_stride;
   const uint32_t block_mask = (1u << args.block_size_log2) - 1;
-  const T* keys = static_cast<const T*>(args.key_cache) + kv_head * kHeadSize + lane * S::kChunk;
-  const T* values =
-      static_cast<const T*>(args.value_cache) + kv_head * kHeadSize + lane * S::kChunk;
+  const int64_t in_row = kv_head * kHeadSize + lane * S::kChunk;
+  const T* keys = static_cast<const T*>(args.key_cache) + in_row;
+  const T* values = static_cast<const T*>(args.value_cache) + in_row;
   const auto block_at = [&](uint32_t position) {
     const uint32_t entry = position >> args.block_size_log2;
     return position < context.last && entry < args.max_blocks ? __ldg(table + entry) : -1;
@@ -163,29 +196,9 @@ __device__ __forceinline__ void attend(Running<Shape<T, kHeadSize>::kElements>& 
         value[chunk] = load_constant<S::kChunk>(values + offset + chunk * S::kLanes * S::kChunk);
       }
     }
-
-    float score = 0.0f;
-#pragma unroll
-    for (int chunk = 0; chunk < S::kChunks; ++chunk) {
-#pragma unroll
-      for (int i = 0; i < S::kChunk; ++i) {
-        score += query[chunk * S::kChunk + i] * to_float(key[chunk].at[i]);
-      }
-    }
-#pragma unroll
-    for (int mask = S::kLanes / 2; mask > 0; mask /= 2) {
-      score += __shfl_xor_sync(0xffffffffu, score, mask);
-    }
+    const float score = score_of<T, kHeadSize>(query, key);
     if (inside && score > running.max) running.rescale(score);
-    const float weight = inside ? exp2f(score - running.max) : 0.0f;
-    running.sum += weight;
-#pragma unroll
-    for (int chunk = 0; chunk < S::kChunks; ++chunk) {
-#pragma unroll
-      for (int i = 0; i < S::kChunk; ++i) {
-        running.out[chunk * S::kChunk + i] += weight * to_float(value[chunk].at[i]);
-      }
-    }
+    running.add(inside ? exp2f(score - running.max) : 0.0f, value);
   }
   if (lost) running.sum = not_a_number();
 }
@@ -240,8 +253,10 @@ __device__ __forceinline__ void write_result(const GroupResults<T, kHeadSize>& r
       row[i] = from_float<T>(normalise(out, sum));
     } else {
       args.partial_out[partial * kHeadSize + i] = out;
-      args.partial_max[partial] = max;
-      args.partial_sum[partial] = sum;
+      if (i == 0) {
+        args.partial_max[partial] = max;
+        args.partial_sum[partial] = sum;
+      }
     }
   }
 }

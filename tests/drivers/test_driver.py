@@ -144,7 +144,8 @@ threads = [threading.Thread(target=work) for _ in range(8)]
 [thread.join() for thread in threads]
 result = texts
 """
-    assert run(code, fail="cuInit=slow:200,cuModuleLoadData=slow:20") == [""] * 8
+    slow = "cuInit=slow:200,cuDevicePrimaryCtxRetain=slow:50,cuModuleLoadData=slow:20"
+    assert run(code, fail=slow) == [""] * 8
     for once in ("load", "cuInit", "cuDriverGetVersion", "cuDevicePrimaryCtxRetain"):
         assert len(calls(log, once)) == 1, once
     assert len(calls(log, "cuModuleLoadData")) == len(kernels)

@@ -140,6 +140,9 @@ def test_line_ends_other_letters_and_several_lines_are_kept(tmp_path: Path) -> N
         ("N = M = {ask}\ndef f():\n    return N\n", "more than one plain name"),
         ("N = [{ask} for _ in 'x']\ndef f():\n    return N\n", "ListComp"),
         ("k = 1\nN = {ask} + k\ndef f():\n    return N\n", "depends on k"),
+        ("import triton\nN = {ask}\n@triton.jit\ndef f():\n    return N\n", "@jit may compile"),
+        ("from x import c\nN = c({ask})\ndef f():\n    return N\n", "other than torch"),
+        ("@mark({ask})\ndef f():\n    pass\n", "not a constant"),
         ("if {ask}:\n    N = 1\n", "not a constant"),
         ("def f():\n    return {ask}\nf()\n", "called at the top level"),
         ("N = {ask}\ndef _get_n():\n    return N\n", "the name _get_n is taken"),
@@ -153,6 +156,16 @@ def test_what_is_not_simple_is_refused_with_the_reason(
     assert text == source
     assert fixed == ()
     assert [reason in one.reason for one in refused] == [True], refused
+
+
+def test_a_call_over_several_lines_needs_no_parentheses(tmp_path: Path) -> None:
+    source = (
+        "import functools\nimport torch\nN = torch.cuda.get_device_properties(\n    0\n).major\n"
+        "class A:\n    @property\n    def f(self):\n        return N\n"
+    )
+    text, fixed, _ = repair(tmp_path, source)
+    assert "    return torch.cuda.get_device_properties(\n    0\n).major\n" in text
+    assert len(fixed) == 1
 
 
 def test_a_constant_that_another_module_reads_is_refused(tmp_path: Path) -> None:

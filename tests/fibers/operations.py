@@ -138,7 +138,7 @@ def rotary_embedding(
     neox: bool,
     gap: int = 0,
 ) -> tuple[Stored, Stored]:
-    """query and key [tokens, heads, head size]; returns both, rotated; gap is between their heads."""
+    """query and key [tokens, heads, head size]; returns both, rotated, gap between their heads."""
     with (
         output(query.shape, dtype.storage, gap=gap) as new_query,
         output(key.shape, dtype.storage, gap=gap) as new_key,

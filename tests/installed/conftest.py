@@ -12,8 +12,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to run against the source tree, which has no native library."""
+    """Refuse to run against the source tree, which has no native library.
+
+    ``FREEWHEEL_TEST_CUDA`` names a host-CUDA backend; torch gets its device while it is imported.
+    """
     del config
+    backend = os.environ.get("FREEWHEEL_TEST_CUDA")
+    if backend:
+        from drivers.host_cuda import HostCuda
+
+        HostCuda(backend)
     import freewheel
 
     location = Path(freewheel.__file__).resolve()

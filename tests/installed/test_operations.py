@@ -1,4 +1,4 @@
-"""Each operation, dtype and shape against its float64 reference, on the CPU."""
+"""Each operation, dtype and shape against its float64 reference, on the device under test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from freewheel import ops
 from installed import reference
+from installed.device import CUDA, ops
 from installed.reference import DTYPES, judge
 
 HIDDEN = (1, 2, 7, 16, 33, 64, 100, 576, 4096)

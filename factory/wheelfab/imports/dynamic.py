@@ -51,10 +51,10 @@ def run_imports(
     """Import each module of ``target``; a crash or a hang of one is a result and ends nothing."""
     named = [name for name, _ in target.modules if not runs_as_program(name)]
     chosen = named[: options.modules]
-    unchecked = [
-        Unchecked(what=name, reason=f"not imported: over the bound of {options.modules} modules")
-        for name in named[options.modules :]
-    ]
+    unchecked = []
+    if len(named) > len(chosen):
+        reason = f"not imported: over the bound of {options.modules}"
+        unchecked.append(Unchecked(what=f"{len(named) - len(chosen)} modules", reason=reason))
     with tempfile.TemporaryDirectory(prefix="wheelfab-imports-") as folder:
         bench, missing = _bench(target, options, Path(folder))
         unchecked += missing
@@ -69,7 +69,7 @@ def _all(
     bench: Bench, modules: Sequence[str], options: LintOptions
 ) -> tuple[list[ImportRun], list[Unchecked]]:
     deadline = time.monotonic() + options.total
-    late: list[Unchecked] = []
+    late = 0
 
     def one(module: str) -> ImportRun | None:
         left = deadline - time.monotonic()
@@ -82,14 +82,14 @@ def _all(
         console.progress("imports", len(modules)) as advance,
         ThreadPoolExecutor(max_workers=max(1, options.jobs)) as pool,
     ):
-        for module, done in zip(modules, pool.map(one, modules), strict=True):
+        for done in pool.map(one, modules):
             advance()
             if done is None:
-                reason = f"not imported: {options.total:.0f} s for all imports were over"
-                late.append(Unchecked(what=module, reason=reason))
+                late += 1
             else:
                 runs.append(done)
-    return runs, late
+    reason = f"not imported: {options.total:.0f} s for all imports were over"
+    return runs, [Unchecked(what=f"{late} modules", reason=reason)] if late else []
 
 
 def _bench(target: Target, options: LintOptions, folder: Path) -> tuple[Bench, list[Unchecked]]:

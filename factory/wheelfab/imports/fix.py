@@ -20,6 +20,10 @@ from wheelfab.imports.record import Finding, ImportReport
 from wheelfab.suggest import joined
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_PLAIN = frozenset(
+    """staticmethod classmethod property setter cached_property cache lru_cache wraps contextmanager
+    abstractmethod override overload no_grad inference_mode""".split()  # noqa: SIM905
+)
 Edit = tuple[tuple[int, int], bytes]  # from, to (bytes), and what stands there instead
 _PURE = (
     ast.Call,
@@ -171,7 +175,9 @@ def _constant(tree: ast.Module, finding: Finding) -> tuple[ast.Assign | ast.AnnA
         raise _UnfitError("the call is in a function that is called at the top level")
     line = finding.place.line
     for node in tree.body:
-        if not node.lineno <= line <= (node.end_lineno or node.lineno):
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        if not first <= line <= (node.end_lineno or node.lineno):
             continue
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
@@ -191,6 +197,9 @@ def _check_value(value: ast.expr, scope: Scope) -> None:
             raise _UnfitError(f"its value depends on {node.id}, which is no import")
         if isinstance(node, ast.Name) and node.id in scope.constants:
             raise _UnfitError(f"{node.id} is imported and assigned")
+        called = scope.dotted(node.func) if isinstance(node, ast.Call) else "torch"
+        if called is None or called.split(".")[0] != "torch":
+            raise _UnfitError("its value calls something other than torch")
 
 
 def _uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name]:
@@ -211,7 +220,24 @@ def _uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name]:
                     f"{name} is read while the module is imported, in line {node.lineno}"
                 )
             uses.append(node)
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            _check_function(function, uses, name)
     return uses
+
+
+def _check_function(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, uses: Sequence[ast.Name], name: str
+) -> None:
+    """Refuse a read in a function that something else than Python may run, as ``triton.jit`` does."""
+    inside = {id(node) for node in ast.walk(function)}
+    if not any(id(use) in inside for use in uses):
+        return
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "?")
+        if last not in _PLAIN:
+            raise _UnfitError(f"{name} is read in {function.name}, which @{last} may compile")
 
 
 def _binds(node: ast.AST) -> tuple[str, ...]:  # noqa: PLR0911 (a case a node)
@@ -266,8 +292,7 @@ def _getter(
 ) -> bytes:
     start, end = _offsets(data, value)
     text = data[start:end]
-    # several lines hold together by parentheses, which a source span leaves out
-    if b"\n" in text or b"\r" in text:
+    if not _holds_together(text):
         text = b"(" + text + b")"
     returned = b""
     if isinstance(statement, ast.AnnAssign):
@@ -281,6 +306,15 @@ def _getter(
     end_line = b"\r\n" if b"\r\n" in data else b"\n"
     lines = (b"@" + decorator.encode(), b"def " + getter.encode() + b"()" + returned + b":")
     return end_line.join([*lines, b"    return " + text])
+
+
+def _holds_together(text: bytes) -> bool:
+    """Whether an expression of several lines needs no parentheses, which its span leaves out."""
+    try:
+        ast.parse(b"_ = " + text)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _has_cache(tree: ast.Module, statement: ast.stmt) -> bool:

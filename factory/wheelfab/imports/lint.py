@@ -92,12 +92,23 @@ def _run(
     budget = load_budget(options.budget, names) if options.budget is not None else None
     runs, unchecked = run_imports(target, options, budget)
     files = {name: facts.file for name, facts in package.modules.items()}
-    absent = tuple(
-        Unchecked(what=done.module, reason=done.detail)
-        for done in runs
-        if done.ending is Ending.MISSING
+    return judge_runs(runs, files, target.root, budget), runs, (*unchecked, *_absent(runs))
+
+
+def _absent(runs: tuple[ImportRun, ...]) -> tuple[Unchecked, ...]:
+    """The modules that need something that is not installed, by what they need."""
+    by_reason: dict[str, list[str]] = {}
+    for done in runs:
+        if done.ending is Ending.MISSING:
+            by_reason.setdefault(done.detail, []).append(done.module)
+    return tuple(
+        Unchecked(what=f"import of {_listed(modules)}", reason=reason)
+        for reason, modules in by_reason.items()
     )
-    return judge_runs(runs, files, target.root, budget), runs, (*unchecked, *absent)
+
+
+def _listed(modules: list[str]) -> str:
+    return modules[0] if len(modules) == 1 else f"{modules[0]} and {len(modules) - 1} more"
 
 
 def _start(target: Target) -> str:

@@ -140,7 +140,9 @@ class Reach:
             return False
         facts = self.package.modules[body.module]
         span = event.span
-        key = (facts.file, span.line, span.column, touch.rule)
+        key = (facts.file, span.line, span.column, str(touch.rule))
+        if event.kind is EventKind.IMPORT:
+            key = (facts.file, 0, 0, name)  # a module runs once, however often it is imported
         if key in self._found:
             self._found[key][1].add(body)
             return True

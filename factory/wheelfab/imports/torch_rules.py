@@ -7,7 +7,7 @@ torch 2.4.1 and 2.13.0, read, and run with a counted ``torch._C._cuda_getDeviceC
 
 from __future__ import annotations
 
-from wheelfab.imports.facts import Event
+from wheelfab.imports.facts import Arguments, Event
 from wheelfab.imports.record import Context, Level, Rule
 from wheelfab.imports.touch import Touch
 
@@ -142,14 +142,19 @@ def judge_torch(name: str, event: Event) -> Touch | None:  # noqa: PLR0911 (a ru
         )
     if name == "torch.random.fork_rng" and "cpu" not in event.arguments.literals:
         return _DEVICE_COUNT
-    if name.startswith("torch.utils.cpp_extension.load"):
+    if name.startswith("torch.utils.cpp_extension.load") and _has_cuda_source(event.arguments):
         return Touch(
             rule=Rule.TORCH_RELEASE,
             level=Level.WARNING,
-            why="compiles on import, and asks each device for its capability where "
+            why="compiles CUDA on import, and asks each device for its capability where "
             "TORCH_CUDA_ARCH_LIST is not set",
         )
     return _tensor(name, event)
+
+
+def _has_cuda_source(arguments: Arguments) -> bool:
+    named = "cuda_sources" in arguments.keywords or "with_cuda" in arguments.true
+    return named or any(text.endswith(".cu") for text in arguments.literals)
 
 
 def _torch_cuda(rest: str, event: Event) -> Touch | None:  # noqa: C901, PLR0911 (a rule a return)

@@ -120,6 +120,8 @@ Result Enter(const char* call) {
   return rule == rules.end() ? 0 : Act(rule->second);
 }
 
+void Note(const std::string& what) { Log(what); }
+
 Result Refuse(Result result, const char* call, const std::string& why) {
   Log("refused " + std::string(call) + ": " + why);
   const std::lock_guard<std::mutex> hold(lock);

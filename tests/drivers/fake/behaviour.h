@@ -57,6 +57,9 @@ const Behaviour& GetBehaviour();
 // Logs and counts a call, then does what FAKECUDA_FAIL asks; 0 when the call shall do its work.
 Result Enter(const char* call);
 
+// Logs what a call did.
+void Note(const std::string& what);
+
 // Logs why a call is refused, keeps the reason, and returns `result`.
 Result Refuse(Result result, const char* call, const std::string& why);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "state.h"
 
@@ -195,6 +196,10 @@ Result cuLaunchKernel(Function* function, unsigned grid_x, unsigned grid_y, unsi
   ++state.launches;
   state.last_stream = stream;
   state.last_kernel = function->name;
+  std::ostringstream what;
+  what << "launched " << function->name << " on device " << function->module->context->device
+       << ", stream " << stream;
+  Note(what.str());
   const auto one = state.streams.find(static_cast<Stream*>(stream));
   if (one != state.streams.end() && (*one)->capturing) {
     ++state.captured;
