@@ -1,6 +1,4 @@
 # Part cpu: every object of _kernels but its device images, and _C.
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
-
 # One object for each instruction set, from one source.
 function(freewheel_isa name isa)
   add_library(isa_${name} OBJECT kernels/cpu/kernels.cpp)
@@ -27,5 +25,4 @@ if(WHEELFAB_PART STREQUAL "cpu")
 endif()
 
 freewheel_library(freewheel_c "_C.abi3" PyInit__C module/module.c)
-target_include_directories(freewheel_c SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 target_link_options(freewheel_c PRIVATE -Wl,-z,undefs)  # Python's symbols come with the interpreter

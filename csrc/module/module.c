@@ -1,8 +1,5 @@
 // freewheel._C: what this build is, without torch and without touching a driver. Limited API of
 // Python 3.10, multi-phase initialisation, no state, so that every interpreter may have its own.
-#define Py_LIMITED_API 0x030a0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +7,7 @@
 
 #include "abi/table.h"
 #include "compat/dl.h"
+#include "module/stable_abi.h"
 
 enum { kMaxRecordBytes = 1 << 20, kMaxIsaError = 512 };
 
@@ -18,7 +16,7 @@ static PyObject* Beside(PyObject* module, const char* name) {
   PyObject* file = PyModule_GetFilenameObject(module);
   if (file == NULL) return NULL;
   PyObject* encoded = PyUnicode_EncodeFSDefault(file);
-  Py_DECREF(file);
+  Py_DecRef(file);
   if (encoded == NULL) return NULL;
   const char* path = PyBytes_AsString(encoded);
   const char* slash = path == NULL ? NULL : strrchr(path, '/');
@@ -27,7 +25,7 @@ static PyObject* Beside(PyObject* module, const char* name) {
     result = PyBytes_FromStringAndSize(path, slash == NULL ? 0 : slash - path + 1);
     PyBytes_ConcatAndDel(&result, PyBytes_FromString(name));
   }
-  Py_DECREF(encoded);
+  Py_DecRef(encoded);
   return result;
 }
 
@@ -48,9 +46,9 @@ static PyObject* ReadText(FILE* file, PyObject* path) {
   return text;
 }
 
-PyDoc_STRVAR(build_record_doc,
-             "build_record($module, /)\n--\n\n"
-             "The text of _build.json beside this module. OSError when it cannot be read.");
+static const char build_record_doc[] =
+    "build_record($module, /)\n--\n\n"
+    "The text of _build.json beside this module. OSError when it cannot be read.";
 
 static PyObject* BuildRecord(PyObject* module, PyObject* unused) {
   (void)unused;
@@ -64,7 +62,7 @@ static PyObject* BuildRecord(PyObject* module, PyObject* unused) {
     text = ReadText(file, path);
     fclose(file);
   }
-  Py_DECREF(path);
+  Py_DecRef(path);
   return text;
 }
 
@@ -105,23 +103,23 @@ static PyObject* DescribeKernels(const FwKernels* table) {
                        table->archs(), "cpu_isa", isa);
 }
 
-PyDoc_STRVAR(kernels_doc,
-             "kernels($module, /)\n--\n\n"
-             "Facts of _kernels.so beside this module: interface_version, archs, cpu_isa.\n"
-             "ImportError when it cannot be loaded, RuntimeError when FREEWHEEL_ISA is wrong.");
+static const char kernels_doc[] =
+    "kernels($module, /)\n--\n\n"
+    "Facts of _kernels.so beside this module: interface_version, archs, cpu_isa.\n"
+    "ImportError when it cannot be loaded, RuntimeError when FREEWHEEL_ISA is wrong.";
 
 static PyObject* Kernels(PyObject* module, PyObject* unused) {
   (void)unused;
   PyObject* path = Beside(module, "_kernels.so");
   if (path == NULL) return NULL;
   const FwKernels* table = OpenKernels(PyBytes_AsString(path));
-  Py_DECREF(path);
+  Py_DecRef(path);
   return table == NULL ? NULL : DescribeKernels(table);
 }
 
-PyDoc_STRVAR(version_doc,
-             "version($module, /)\n--\n\n"
-             "Facts of this module: interface_version, limited_api, compiler.");
+static const char version_doc[] =
+    "version($module, /)\n--\n\n"
+    "Facts of this module: interface_version, limited_api, compiler.";
 
 static PyObject* Version(PyObject* module, PyObject* unused) {
   (void)module;
@@ -141,7 +139,7 @@ static PyMethodDef methods[] = {
 enum { kMultipleInterpreters = 3, kGil = 4 };
 static PyModuleDef_Slot slots[] = {{0, NULL}, {0, NULL}, {0, NULL}};
 
-static struct PyModuleDef definition = {
+static PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "freewheel._C",
     .m_doc = "What this build of freewheel is. Imports no torch and touches no driver.",
@@ -156,7 +154,7 @@ static long PythonMinor(void) {
   return dot == NULL ? 0 : strtol(dot + 1, NULL, 10);
 }
 
-PyMODINIT_FUNC PyInit__C(void) {
+__attribute__((visibility("default"))) PyObject* PyInit__C(void) {
   const long minor = PythonMinor();
   if (minor >= 12) {
     slots[0].slot = kMultipleInterpreters;

@@ -208,7 +208,7 @@ class _Planner:
         """The name that tells this part from its siblings, its torch pin, and its definitions."""
         match part.per:
             case PartScope.PROJECT:
-                return "", None, {"Python_EXECUTABLE": "{python}"}
+                return "", None, {}
             case PartScope.VARIANT:
                 return cell.variant.name, None, {}
             case PartScope.TORCH:

@@ -15,35 +15,18 @@ from pathlib import Path
 
 from wheelfab import records
 from wheelfab.imports.bind import read_names
-from wheelfab.imports.names import SCOPES, Scope
+from wheelfab.imports.names import Scope
 from wheelfab.imports.record import Finding, ImportReport
-from wheelfab.suggest import joined
+from wheelfab.imports.simple import (
+    UnfitError,
+    check_strangers,
+    check_value,
+    find_constant,
+    find_uses,
+)
 
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_PLAIN = frozenset(
-    """staticmethod classmethod property setter cached_property cache lru_cache wraps contextmanager
-    abstractmethod override overload no_grad inference_mode""".split()  # noqa: SIM905
-)
 Edit = tuple[tuple[int, int], bytes]  # from, to (bytes), and what stands there instead
-_PURE = (
-    ast.Call,
-    ast.Attribute,
-    ast.Name,
-    ast.Constant,
-    ast.Subscript,
-    ast.Compare,
-    ast.BoolOp,
-    ast.UnaryOp,
-    ast.BinOp,
-    ast.IfExp,
-    ast.Tuple,
-    ast.keyword,
-    ast.operator,
-    ast.boolop,
-    ast.unaryop,
-    ast.cmpop,
-    ast.expr_context,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +47,6 @@ class Refused:
 
     finding: Finding
     reason: str
-
-
-class _UnfitError(Exception):
-    """The pattern is not the simple one; the message says why."""
 
 
 def fix(report: ImportReport) -> tuple[tuple[Fixed, ...], tuple[Refused, ...]]:
@@ -113,7 +92,7 @@ def _repair(
             continue  # another call in a constant that becomes a getter anyway
         try:
             planned, change = _plan(data, finding, others)
-        except _UnfitError as error:
+        except UnfitError as error:
             refused.append(Refused(finding=finding, reason=str(error)))
             continue
         if any(change.getter == other.getter for other in changes):
@@ -130,21 +109,21 @@ def _repair(
 
 def _plan(data: bytes, finding: Finding, others: Sequence[Path]) -> tuple[list[Edit], Fixed]:
     tree, scope = _read(data, finding)
-    statement, name = _constant(tree, finding)
+    statement, name = find_constant(tree, finding)
     value = statement.value
     if value is None:
-        raise _UnfitError("it has no value")
-    _check_value(value, scope)
-    uses = _uses(tree, statement, name)
+        raise UnfitError("it has no value")
+    check_value(value, scope)
+    uses = find_uses(tree, statement, name)
     if not uses:
-        raise _UnfitError(f"{name} is not read in this module, so it is there for others")
-    _check_strangers(name, finding, others)
+        raise UnfitError(f"{name} is not read in this module, so it is there for others")
+    check_strangers(name, finding, others)
     getter = f"_get_{name.lower().lstrip('_')}"
     if getter.encode() in data:
-        raise _UnfitError(f"the name {getter} is taken")
+        raise UnfitError(f"the name {getter} is taken")
     edits = [(_offsets(data, use), f"{getter}()".encode()) for use in uses]
     if any(data[start:end] != name.encode() for (start, end), _ in edits):
-        raise _UnfitError(
+        raise UnfitError(
             f"{name} is read where its place in the file cannot be told, as in an f-string"
         )
     edits.append((_offsets(data, statement), _getter(data, statement, value, getter, scope)))
@@ -166,125 +145,8 @@ def _read(data: bytes, finding: Finding) -> tuple[ast.Module, Scope]:
         data.decode("utf-8")
         tree = ast.parse(data)
     except (UnicodeDecodeError, SyntaxError, ValueError) as error:
-        raise _UnfitError(f"the file is not plain UTF-8 Python: {error}") from error
+        raise UnfitError(f"the file is not plain UTF-8 Python: {error}") from error
     return tree, read_names(finding.module, finding.module, tree)[1]
-
-
-def _constant(tree: ast.Module, finding: Finding) -> tuple[ast.Assign | ast.AnnAssign, str]:
-    if len(finding.chain) > 1:
-        raise _UnfitError("the call is in a function that is called at the top level")
-    line = finding.place.line
-    for node in tree.body:
-        decorators = getattr(node, "decorator_list", [])
-        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
-        if not first <= line <= (node.end_lineno or node.lineno):
-            continue
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                return node, name
-            case ast.Assign():
-                raise _UnfitError("it assigns to more than one plain name")
-            case _:
-                raise _UnfitError("not a constant `NAME = ...` at the top level of the module")
-    raise _UnfitError("the file has changed since it was read")
-
-
-def _check_value(value: ast.expr, scope: Scope) -> None:
-    for node in ast.walk(value):
-        if not isinstance(node, _PURE):
-            raise _UnfitError(f"its value has a {type(node).__name__} in it")
-        if isinstance(node, ast.Name) and node.id not in scope.names.aliases:
-            raise _UnfitError(f"its value depends on {node.id}, which is no import")
-        if isinstance(node, ast.Name) and node.id in scope.constants:
-            raise _UnfitError(f"{node.id} is imported and assigned")
-        called = scope.dotted(node.func) if isinstance(node, ast.Call) else "torch"
-        if called is None or called.split(".")[0] != "torch":
-            raise _UnfitError("its value calls something other than torch")
-
-
-def _uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name]:
-    uses: list[ast.Name] = []
-    for node, inside in _walk(tree, statement):
-        if isinstance(node, ast.Constant) and node.value == name:
-            raise _UnfitError(f"{name} is exported in __all__ or looked up by its name as text")
-        bound = _binds(node)
-        if name in bound:
-            raise _UnfitError(
-                f"{name} is bound a second time, in line {getattr(node, 'lineno', '?')}"
-            )
-        if isinstance(node, ast.Name) and node.id == name:
-            if not isinstance(node.ctx, ast.Load):
-                raise _UnfitError(f"{name} is assigned again or deleted, in line {node.lineno}")
-            if not inside:
-                raise _UnfitError(
-                    f"{name} is read while the module is imported, in line {node.lineno}"
-                )
-            uses.append(node)
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            _check_function(function, uses, name)
-    return uses
-
-
-def _check_function(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, uses: Sequence[ast.Name], name: str
-) -> None:
-    """Refuse a read in a function that something else than Python may run, as ``triton.jit`` does."""
-    inside = {id(node) for node in ast.walk(function)}
-    if not any(id(use) in inside for use in uses):
-        return
-    for decorator in function.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "?")
-        if last not in _PLAIN:
-            raise _UnfitError(f"{name} is read in {function.name}, which @{last} may compile")
-
-
-def _binds(node: ast.AST) -> tuple[str, ...]:  # noqa: PLR0911 (a case a node)
-    match node:
-        case ast.arg(arg=name):
-            return (name,)
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return (name,)
-        case ast.Global(names=names) | ast.Nonlocal(names=names):
-            return tuple(names)
-        case ast.alias(name=name, asname=asname):
-            return (asname or name.split(".")[0],)
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
-            return (name,)
-        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-            return (name,)
-    return ()
-
-
-def _walk(tree: ast.Module, without: ast.stmt) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node but those of ``without``, and whether it only runs when a function is called."""
-    stack: list[tuple[ast.AST, bool]] = [
-        (node, False) for node in reversed(tree.body) if node is not without
-    ]
-    while stack:
-        node, inside = stack.pop()
-        yield node, inside
-        late: list[ast.AST] = []
-        if isinstance(node, SCOPES) and not isinstance(node, ast.ClassDef):
-            late = list(node.body) if isinstance(node.body, list) else [node.body]
-        stack.extend(
-            (child, inside or any(child is one for one in late))
-            for child in reversed(list(ast.iter_child_nodes(node)))
-        )
-
-
-def _check_strangers(name: str, finding: Finding, others: Sequence[Path]) -> None:
-    """Refuse when another module of the package may read ``name`` of this one."""
-    own = finding.module.rpartition(".")[2]
-    word = re.compile(rf"\b{re.escape(name)}\b".encode())
-    users = []
-    for path in others:
-        data = path.read_bytes()
-        if word.search(data) and re.search(rf"\b{re.escape(own)}\b".encode(), data):
-            users.append(path.name)
-    if users:
-        raise _UnfitError(f"{name} may be read by another module: {joined(users[:3])}")
 
 
 def _getter(
@@ -336,7 +198,7 @@ def _import(data: bytes, tree: ast.Module) -> Edit:
         ):
             start, _ = _offsets(data, node)
             return (start, start), b"import functools" + end_line
-    raise _UnfitError("nothing is imported at the top level, so there is no place for an import")
+    raise UnfitError("nothing is imported at the top level, so there is no place for an import")
 
 
 def _offsets(data: bytes, node: ast.expr | ast.stmt) -> tuple[int, int]:

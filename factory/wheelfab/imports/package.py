@@ -10,8 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from wheelfab.imports.facts import Event, FunctionFacts, ModuleFacts, Names, Span
+from wheelfab.imports.functions import scan_functions
 from wheelfab.imports.record import Unchecked
-from wheelfab.imports.scan import scan_functions, scan_module
+from wheelfab.imports.scan import scan_module
 
 SOURCE_LIMIT = 8 << 20  # bytes of one source file
 MODULE_LIMIT = 20_000
