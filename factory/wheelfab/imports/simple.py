@@ -102,7 +102,7 @@ def find_uses(tree: ast.Module, statement: ast.stmt, name: str) -> list[ast.Name
 def _check_function(
     function: ast.FunctionDef | ast.AsyncFunctionDef, uses: Sequence[ast.Name], name: str
 ) -> None:
-    """Refuse a read in a function that something else than Python may run, as ``triton.jit`` does."""
+    """Refuse a read in a function that more than Python may run, as ``triton.jit`` does."""
     inside = {id(node) for node in ast.walk(function)}
     if not any(id(use) in inside for use in uses):
         return
@@ -110,7 +110,8 @@ def _check_function(
         called = decorator.func if isinstance(decorator, ast.Call) else decorator
         last = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "?")
         if last not in _PLAIN:
-            raise UnfitError(f"{name} is read in {function.name}, which @{last} may compile")
+            reason = f"{name} is read in {function.name}, which @{last} may compile"
+            raise UnfitError(reason)
 
 
 def _binds(node: ast.AST) -> tuple[str, ...]:  # noqa: PLR0911 (a case a node)
