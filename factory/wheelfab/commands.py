@@ -116,6 +116,30 @@ def publish_command(options: Namespace) -> None:
     console.result(f"{len(wheels)} wheels in {options.target}")
 
 
+def lint_import_command(options: Namespace) -> None:
+    """Find what a package does to CUDA when it is imported; raises ``LoopError`` for an error."""
+    from wheelfab.imports import LintOptions, fix, lint, show_fixes, show_report
+
+    chosen = LintOptions(
+        dynamic=False if options.static else None,
+        python=Path(options.python) if options.python else None,
+        why=options.why,
+        budget=Path(options.budget) if options.budget else None,
+        tests=options.tests,
+    )
+    report = lint(options.target, chosen)
+    if options.json:
+        console.result_json(report)
+    else:
+        show_report(report)
+    if options.fix:
+        show_fixes(*fix(report))
+    if not report.passed:
+        raise LoopError(
+            f"importing {options.target} touches CUDA", next_step="see docs/lint-import.md"
+        )
+
+
 def session_command(options: Namespace) -> None:
     """Run a session that ``matrix.toml`` describes."""
     from wheelfab.session import run_session
