@@ -27,6 +27,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "factory"))
 
-from wheelfab.nox import register  # noqa: E402
+from wheelfab.nox import register
 
 register(Path(__file__).parent / "matrix.toml")

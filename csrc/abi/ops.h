@@ -50,8 +50,9 @@ typedef struct FwSiluAndMulArgs {
   int32_t reserved;
 } FwSiluAndMulArgs;
 
-// Rotates the first rotary_size elements of each head in place. neox pairs (i, i + rotary_size / 2),
-// gptj pairs (2i, 2i + 1); cos_sin[p] holds rotary_size / 2 cosines, then as many sines.
+// Rotates the first rotary_size elements of each head in place. neox pairs
+// (i, i + rotary_size / 2), gptj pairs (2i, 2i + 1); cos_sin[p] holds rotary_size / 2 cosines,
+// then as many sines.
 typedef struct FwRotaryEmbeddingArgs {
   const int64_t* positions;  // [tokens], each in 0 .. max_position - 1
   void* query;               // [tokens, query_heads, head_size]

@@ -11,11 +11,12 @@
 // One piece of a parallel loop over [begin, end).
 typedef void (*FwBody)(int64_t begin, int64_t end, void* context);
 // Runs body over pieces of at least grain items; torch's own pool, handed in by the binding.
-typedef void (*FwParallelFor)(int64_t begin, int64_t end, int64_t grain, FwBody body, void* context);
+typedef void (*FwParallelFor)(int64_t begin, int64_t end, int64_t grain, FwBody body,
+                              void* context);
 
 // Where an operation runs, and where it says what went wrong.
 typedef struct FwExec {
-  int32_t device;              // -1: CPU; otherwise the CUDA device's ordinal as torch counts
+  int32_t device;  // -1: CPU; otherwise the CUDA device's ordinal as torch counts
   int32_t reserved;
   void* stream;                // CUDA: the cudaStream_t to launch on (null: the default stream)
   FwParallelFor parallel_for;  // CPU: null runs on the calling thread
@@ -45,12 +46,12 @@ typedef struct FwKernels {
   // when FREEWHEEL_ISA names one that this machine or this library lacks.
   const char* (*cpu_isa)(const FwExec*);
 
-  // The device images inside, as "8.0 8.6 8.9 9.0 9.0+PTX"; "" for a CPU library. Touches no driver.
+  // The device images inside, as "8.0 8.6 8.9 9.0 9.0+PTX"; "" for a CPU library. No driver is
+  // touched.
   const char* (*archs)(void);
 } FwKernels;
 
 #ifdef __cplusplus
 extern "C"
 #endif
-    __attribute__((visibility("default"))) const FwKernels*
-    freewheel_kernels(void);
+    __attribute__((visibility("default"))) const FwKernels* freewheel_kernels(void);

@@ -87,7 +87,7 @@ def _count(text: str) -> int:
     return number
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
+def _interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 (a handler's own)
     raise KeyboardInterrupt
 
 

@@ -26,11 +26,14 @@ from wheelfab.variant import Cell, Excluded
 if TYPE_CHECKING:
     from wheelfab.compose import Parts
 
+FLAGS = "flags.json"  # beside a part's libraries: what its compilers were told
 _STEP_TIMEOUT = 3600.0
 _NEEDED_DISK = 1 * machine.GIB
 _NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
 _NO_DISK = re.compile(r"No space left on device|Disk quota exceeded")
-_FIRST_ERROR = re.compile(r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE)
+_FIRST_ERROR = re.compile(
+    r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE
+)
 
 
 class CellState(StrEnum):
@@ -104,8 +107,10 @@ def build(plan: Plan, store: Store, *, excluded: Sequence[Excluded] = ()) -> tup
         CellResult(cell=item.id, state=CellState.SKIPPED, reason=item.reason) for item in excluded
     ]
     for result in skipped:
-        write_json(folders.record(result.cell), {"cell": result.cell, "state": result.state,
-                                                 "wheel": None, "reason": result.reason})
+        write_json(
+            folders.record(result.cell),
+            {"cell": result.cell, "state": result.state, "wheel": None, "reason": result.reason},
+        )
     return (*results, *skipped)
 
 
@@ -217,7 +222,9 @@ class _Maker:
                     from wheelfab.compose import make_wheel  # heavy, and not needed to reuse
 
                     parts = self._parts(action, needs)
-                    make_wheel(self.plan, self._cell(action), parts, out, work, self._runner(action, log))
+                    make_wheel(
+                        self.plan, self._cell(action), parts, out, work, self._runner(action, log)
+                    )
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -245,6 +252,7 @@ class _Maker:
         if action.pin is not None:
             places["torch"] = str(self._torch(action).path)
         self._run(action, places, log)
+        write_json(out / FLAGS, compile_flags(_text(log)))
 
     def _runner(self, action: Action, log: Path) -> Callable[[Mapping[str, str]], None]:
         return lambda places: self._run(action, places, log)
@@ -260,9 +268,7 @@ class _Maker:
             console.warn(f"{action.id}: out of memory with {jobs} jobs; again with {jobs // 2}")
             self._run_steps(action, places, log, jobs // 2)
 
-    def _run_steps(
-        self, action: Action, places: Mapping[str, str], log: Path, jobs: int
-    ) -> None:
+    def _run_steps(self, action: Action, places: Mapping[str, str], log: Path, jobs: int) -> None:
         compiler = self.plan.compiler
         known = {
             "python": python(),
@@ -310,6 +316,14 @@ class _Maker:
             need for need in self.plan.closure(action) if need.pin and need.kind is ActionKind.PART
         )
         return Parts(results=tuple(needs.values()), torch=self._torch(binding), key=action.key)
+
+
+def compile_flags(log: str) -> tuple[str, ...]:
+    """The compiler flags in a log of ``cmake --build --verbose``, sorted; folders are left out."""
+    calls = (line.split() for line in log.splitlines())
+    flags = {word.partition("=/")[0] for words in calls if "-c" in words for word in words}
+    shown = (flag for flag in flags if flag.startswith("-") and "/" not in flag)
+    return tuple(sorted(set(shown) - {"-c", "-o", "-MD", "-MT", "-MF", "-isystem"}))
 
 
 def failure(action: Action, done: run.Completed, log: Path) -> FactoryError:

@@ -1,4 +1,4 @@
-"""What each command does, one function a command: read the matrix, call the line, show the result."""
+"""What each command does, a function a command: read the matrix, call the line, show the result."""
 
 from __future__ import annotations
 

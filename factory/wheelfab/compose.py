@@ -17,7 +17,7 @@ from wheelfab.facts import AbiKind
 from wheelfab.fatbin import archs_of
 from wheelfab.gate import gate
 from wheelfab.plan import Plan
-from wheelfab.records import file_digest, write_json
+from wheelfab.records import file_digest, read_json, write_json
 from wheelfab.toolchain.torch import TorchTree
 from wheelfab.variant import Cell
 
@@ -93,11 +93,18 @@ def build_record(
             "host": plan.compiler,
             "device": _device_compiler(plan, cell),
         },
+        "flags": _flags(parts.results),
         "libraries": {library.name: file_digest(library) for library in libraries},
         "commit": plan.source.commit,
         "epoch": plan.source.epoch,
         "plan": parts.key,
     }
+
+
+def _flags(results: tuple[Path, ...]) -> list[str]:
+    """All flags that the host compiler was given for any part."""
+    files = (result / "flags.json" for result in results)
+    return sorted({flag for file in files if file.exists() for flag in read_json(file)})
 
 
 def _device_compiler(plan: Plan, cell: Cell) -> object:
@@ -139,8 +146,11 @@ def _set_metadata(pyproject: Path, cell: Cell) -> str:
     document = tomlkit.parse(pyproject.read_text(encoding="utf-8"))
     project = document["project"]
     if not isinstance(project, Table) or "version" not in project:
-        raise MatrixError("no static project.version", where="pyproject.toml",
-                          next_step="write the public version there; the local part comes from the cell")
+        raise MatrixError(
+            "no static project.version",
+            where="pyproject.toml",
+            next_step="write the public version there; the local part comes from the cell",
+        )
     version = f"{project['version']}+{cell.local_version}"
     project["version"] = version
     project["requires-python"] = str(cell.requires_python)

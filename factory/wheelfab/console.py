@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from rich.console import Console as RichConsole
 
@@ -19,7 +19,8 @@ _PLAIN_INTERVAL = 5.0  # seconds between progress lines where there is no termin
 class Advance(Protocol):
     """What a progress block yields: call it with the number of items just finished."""
 
-    def __call__(self, done: int = 1) -> None: ...
+    def __call__(self, done: int = 1) -> None:
+        """``done`` more items are finished."""
 
 
 def _stderr() -> RichConsole:
@@ -52,7 +53,7 @@ def result(text: str) -> None:
     sys.stdout.flush()
 
 
-def result_json(value: Any) -> None:
+def result_json(value: object) -> None:
     """The result of a command for machines: one JSON document on stdout."""
     result(json.dumps(to_plain(value), indent=2, sort_keys=True))
 
@@ -74,7 +75,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str =
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Advance]:
-    """Show how many of ``total`` items are done: a bar on a terminal, a line now and then elsewhere."""
+    """Show how many of ``total`` items are done: a bar on a terminal, else a line now and then."""
     console = _stderr()
     if console.is_terminal:
         from rich.progress import (

@@ -118,7 +118,9 @@ def _library(library: _Library) -> Iterator[_Flaw]:
         yield library.name, f"a run path: {elf.rpath or elf.runpath}", "set SKIP_BUILD_RPATH"
     if elf.executable_stack:
         yield library.name, "an executable stack", "add .note.GNU-stack to the assembler files"
-    unknown = [symbol.name for symbol in elf.undefined if not _explained(symbol.name, symbol.version)]
+    unknown = [
+        symbol.name for symbol in elf.undefined if not _explained(symbol.name, symbol.version)
+    ]
     if unknown:
         text = ", ".join(sorted(unknown)[:5])
         yield library.name, f"{len(unknown)} undefined symbols that nothing explains: {text}", ""

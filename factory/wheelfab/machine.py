@@ -31,7 +31,7 @@ def cores() -> int:
 
 
 def memory(root: Path = Path("/")) -> int:
-    """Bytes of memory that a build may take: the least of what is available and the cgroups' limits."""
+    """Bytes of memory that a build may take: the least of what is free and the cgroups' limits."""
     limits = [_available(root)]
     for folder in _cgroups(root):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")

@@ -337,5 +337,7 @@ class MatrixFile(Table):
         default=(), max_length=1000, description="Cells that are not built, each with its reason."
     )
     sessions: dict[str, SessionTable] = Field(
-        default_factory=dict, max_length=64, description="nox sessions of the project's own, by name."
+        default_factory=dict,
+        max_length=64,
+        description="nox sessions of the project's own, by name.",
     )

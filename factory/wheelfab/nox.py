@@ -16,10 +16,10 @@ _FACTORY = str(Path(__file__).resolve().parent.parent)
 
 
 def register(matrix: str | Path = "matrix.toml") -> None:
-    """Register ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``compat``,
-    ``index``, ``publish`` and the sessions that ``matrix.toml`` names.
+    """Register wheelfab's sessions and those that ``matrix.toml`` names.
 
-    Call it from a ``noxfile.py``. A matrix that is not valid ends nox with the reason.
+    They are ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``compat``, ``index``,
+    ``publish``. Call it from a ``noxfile.py``. A matrix that is not valid ends nox with the reason.
     """
     path = Path(matrix).resolve()
     try:

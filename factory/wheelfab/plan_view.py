@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wheelfab import console
+from wheelfab.legality import notes
 from wheelfab.plan import Action, ActionKind, Plan
 from wheelfab.records import read_json
 from wheelfab.variant import Excluded
@@ -26,7 +27,6 @@ def plan_record(
             "key": action.key,
             "needs": list(action.needs),
             "shared_by": list(action.cells),
-            "stored": action.id not in to_run and (action.kind is ActionKind.WHEEL or None),
             "to_run": action.id in to_run,
             "seconds": _seconds(times / f"{action.key}.json"),
             "commands": [step.shell(_places(action)) for step in action.steps],
@@ -39,6 +39,7 @@ def plan_record(
             {"id": cell.id, "local_version": cell.local_version, "torch": str(cell.pin.requirement)}
             for cell in plan.cells
         ],
+        "notes": list(notes(plan.matrix)),
         "excluded": [{"id": item.id, "reason": item.reason} for item in excluded],
         "compiler": plan.compiler,
         "actions": actions,
@@ -62,7 +63,9 @@ def plan_cost(plan: Plan, actions: Sequence[Mapping[str, Any]]) -> dict[str, Any
 
 def show_plan(record: Mapping[str, Any]) -> None:
     """Print the plan as tables, then the device compiles as a person would type them."""
-    cells = [(cell["id"], cell["local_version"], f"torch{cell['torch']}") for cell in record["cells"]]
+    cells = [
+        (cell["id"], cell["local_version"], f"torch{cell['torch']}") for cell in record["cells"]
+    ]
     cells += [(item["id"], "excluded", item["reason"]) for item in record["excluded"]]
     console.table(("cell", "local version", "requires"), cells)
     rows = [
@@ -81,6 +84,8 @@ def show_plan(record: Mapping[str, Any]) -> None:
         f"{cost['to_run']} actions to run, {cost['seconds_last_time']:.0f} s when last timed, "
         f"{cost['never_timed']} never timed\nplan {record['digest']}"
     )
+    for note in record["notes"]:
+        console.result(note)
     for action in record["actions"]:
         if action["kind"] == ActionKind.DEVICE:
             console.result("\n".join(action["commands"]))

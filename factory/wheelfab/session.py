@@ -1,4 +1,4 @@
-"""A project's own sessions: an environment with a built wheel, its torch and tools, then commands."""
+"""A project's own sessions: an environment with a built wheel, its torch and tools; commands."""
 
 from __future__ import annotations
 
@@ -94,9 +94,7 @@ def _wheel(matrix: Matrix, session: Session) -> tuple[Cell | None, Wheel | None]
     return cell, read_wheel(result.wheel)
 
 
-def _make_with_wheel(
-    session: Session, cell: Cell, wheel: Wheel, home: Path, python: Path
-) -> None:
+def _make_with_wheel(session: Session, cell: Cell, wheel: Wheel, home: Path, python: Path) -> None:
     """An environment with the wheel and, by hard links, the torch release that it is tried on."""
     interpreter = ask(python)
     if interpreter is None:

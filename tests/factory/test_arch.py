@@ -131,7 +131,7 @@ def test_the_names_of_an_arch() -> None:
     assert (arch.number, arch.sm, arch.compute) == (90, "sm_90a", "compute_90a")
     assert (str(arch), arch.target, arch.capability) == ("9.0a+PTX", "9.0a", (9, 0))
     assert Arch(12, 0).sm == "sm_120"
-    assert sorted([Arch(10, 0), Arch(9, 0, "a"), Arch(9, 0)])[0] == Arch(9, 0)
+    assert min([Arch(10, 0), Arch(9, 0, "a"), Arch(9, 0)]) == Arch(9, 0)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ class Links(HTMLParser):
         self.feed(path.read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep the links."""
         if tag == "a":
             self.found.append({name: value or "" for name, value in attrs})
 
@@ -167,6 +168,7 @@ class Texts(HTMLParser):
         self.feed(path.read_text())
 
     def handle_data(self, data: str) -> None:
+        """Keep the text."""
         self.text += data
 
 

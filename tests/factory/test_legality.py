@@ -80,9 +80,11 @@ def test_rows_are_compared_by_cuda_and_not_by_their_order(tmp_path: Path) -> Non
     older = '[variants.cu2]\ncuda = "12.0"\n'
     lines = refusal(tmp_path, changed(("[variants.cpu]\n", older + "\n[variants.cpu]\n")))
     assert lines == [
-        "matrix.toml: variants.cu2: its wheels (CUDA 12.0) would outrank those of cu121 (CUDA "
-        "12.1), since +cu2 sorts after +cu121; name the rows so that they sort as their CUDA "
-        "releases do [PEP 440, local version identifiers]"
+        (
+            "matrix.toml: variants.cu2: its wheels (CUDA 12.0) would outrank those of cu121 (CUDA "
+            "12.1), since +cu2 sorts after +cu121; name the rows so that they sort as their CUDA "
+            "releases do [PEP 440, local version identifiers]"
+        )
     ]
 
 
@@ -93,7 +95,9 @@ def test_a_build_that_is_not_known_is_not_promised(tmp_path: Path) -> None:
     )
     text = changed((CU121, row), ('"2.13.0"]', '"2.15.0"]'))
     assert refusal(tmp_path, text) == [
-        "matrix.toml: variants.cu130.torch[0]: torch 2.15.0 was not built for CUDA 13.0 (its "
-        'builds: 13.2 known); use cuda-api = "driver", or exclude the cell [the wheel on PyPI, '
-        "2026-11; its other CUDA builds are not known here]"
+        (
+            "matrix.toml: variants.cu130.torch[0]: torch 2.15.0 was not built for CUDA 13.0 (its "
+            'builds: 13.2 known); use cuda-api = "driver", or exclude the cell [the wheel on PyPI, '
+            "2026-11; its other CUDA builds are not known here]"
+        )
     ]

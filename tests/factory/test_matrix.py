@@ -38,31 +38,41 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "an arch that this CUDA does not know": (
         [(CU118, CU118 + 'arch = ["8.0", "8.6", "8.9", "9.0a"]\n')],
         [
-            "variants.cu118.arch[3]: CUDA 11.8 does not know 9.0a (first in 12.0); use 9.0 "
-            "[CUDA 11.8 release notes]"
+            (
+                "variants.cu118.arch[3]: CUDA 11.8 does not know 9.0a (first in 12.0); use 9.0 "
+                "[CUDA 11.8 release notes]"
+            )
         ],
     ),
     "the same from the defaults": (
         [(ARCHS, 'arch = ["8.0", "9.0a+PTX"]')],
         [
-            "variants.cu118.arch[1] (from defaults): CUDA 11.8 does not know 9.0a (first in 12.0); "
-            "use 9.0+PTX [CUDA 11.8 release notes]"
+            (
+                "variants.cu118.arch[1] (from defaults): CUDA 11.8 does not know 9.0a (first in 12.0); "
+                "use 9.0+PTX [CUDA 11.8 release notes]"
+            )
         ],
     ),
     "the same in a list written as one string": (
         [(CU118, CU118 + 'arch = "8.0 12.0"\n')],
         [
-            "variants.cu118.arch: CUDA 11.8 does not know 12.0 (first in 12.8); use 9.0+PTX "
-            "[CUDA 11.8 release notes]"
+            (
+                "variants.cu118.arch: CUDA 11.8 does not know 12.0 (first in 12.8); use 9.0+PTX "
+                "[CUDA 11.8 release notes]"
+            )
         ],
     ),
     "an arch that was dropped, one that was renamed": (
         [(CU121, CU130 + 'arch = ["7.0", "9.0", "10.1a"]\n')],
         [
-            "variants.cu130.arch[0]: CUDA 13.0 does not know 7.0 (last in 12.9); take it out, or "
-            "use CUDA 12.9 [CUDA 13.0 release notes]",
-            "variants.cu130.arch[2]: CUDA 13.0 does not know 10.1a (last in 12.9); use 11.0a, its "
-            "name since then [CUDA 13.0 release notes]",
+            (
+                "variants.cu130.arch[0]: CUDA 13.0 does not know 7.0 (last in 12.9); take it out, or "
+                "use CUDA 12.9 [CUDA 13.0 release notes]"
+            ),
+            (
+                "variants.cu130.arch[2]: CUDA 13.0 does not know 10.1a (last in 12.9); use 11.0a, its "
+                "name since then [CUDA 13.0 release notes]"
+            ),
         ],
     ),
     "an arch that is no arch": (
@@ -72,15 +82,19 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "the GPUs of the build machine": (
         [(CU121, CU121 + 'arch = "native"\n')],
         [
-            "variants.cu121.arch: 'native' would ask the GPUs of the build machine, which never "
-            f"decide what is built; {FORM}"
+            (
+                "variants.cu121.arch: 'native' would ask the GPUs of the build machine, which never "
+                f"decide what is built; {FORM}"
+            )
         ],
     ),
     "an empty arch list": (
         [(CU121, CU121 + "arch = []\n")],
         [
-            "variants.cu121.arch: is empty; list the archs to compile for, such as "
-            f'["8.0", "9.0+PTX"] {GPU_SOURCE}'
+            (
+                "variants.cu121.arch: is empty; list the archs to compile for, such as "
+                f'["8.0", "9.0+PTX"] {GPU_SOURCE}'
+            )
         ],
     ),
     "a blank arch entry": (
@@ -90,29 +104,37 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "no arch list": (
         [(ARCHS, ""), (CU118, "")],
         [
-            "variants.cu121.arch: is missing; list the archs to compile for, such as "
-            f'["8.0", "9.0+PTX"] {GPU_SOURCE}'
+            (
+                "variants.cu121.arch: is missing; list the archs to compile for, such as "
+                f'["8.0", "9.0+PTX"] {GPU_SOURCE}'
+            )
         ],
     ),
     "archs without CUDA": (
         [("[variants.cpu]\n", '[variants.cpu]\narch = ["8.0"]\n')],
         [
-            "variants.cpu.arch: a row without cuda has no arch; take it out, or add cuda "
-            "[wheelfab: only a CUDA release compiles device code]"
+            (
+                "variants.cpu.arch: a row without cuda has no arch; take it out, or add cuda "
+                "[wheelfab: only a CUDA release compiles device code]"
+            )
         ],
     ),
     "a CUDA release that does not exist": (
         [('cuda = "12.1"', 'cuda = "12.10"')],
         [
-            "variants.cu121.cuda: unknown toolkit '12.10'; did you mean '12.1'? "
-            "[CUDA releases known in 2026-11]"
+            (
+                "variants.cu121.cuda: unknown toolkit '12.10'; did you mean '12.1'? "
+                "[CUDA releases known in 2026-11]"
+            )
         ],
     ),
     "a CUDA release as a number": (
         [('cuda = "12.1"', "cuda = 12.10")],
         [
-            "variants.cu121.cuda: expected a string, found 12.1; put the number in quotes, so that "
-            "12.10 stays 12.10"
+            (
+                "variants.cu121.cuda: expected a string, found 12.1; put the number in quotes, so that "
+                "12.10 stays 12.10"
+            )
         ],
     ),
     "a CUDA release with a patch level": (
@@ -122,37 +144,47 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a toolchain that does not give this CUDA": (
         [(CU121, '[variants.cu130]\ncuda = "13.0"\n')],
         [
-            "variants.cu130.toolchain (from defaults): pypi-nvrtc does not give CUDA 13.0; use "
-            "pypi-nvcc [measured 2026-11: NVRTC and runtime headers on PyPI]"
+            (
+                "variants.cu130.toolchain (from defaults): pypi-nvrtc does not give CUDA 13.0; use "
+                "pypi-nvcc [measured 2026-11: NVRTC and runtime headers on PyPI]"
+            )
         ],
     ),
     "a torch without a build for the CUDA that is linked": (
         [(CU121, RUNTIME + 'torch-index = "https://download.pytorch.org/whl/cu124"\n')],
         [
-            "variants.cu124.torch[1] (from defaults): torch 2.10.0 was not built for CUDA 12.4 "
-            '(its builds: 12.6, 12.8 and 13.0); use cuda = "12.6" or cuda-api = "driver", or '
-            "exclude the cell [PyTorch 2.10 release notes]"
+            (
+                "variants.cu124.torch[1] (from defaults): torch 2.10.0 was not built for CUDA 12.4 "
+                '(its builds: 12.6, 12.8 and 13.0); use cuda = "12.6" or cuda-api = "driver", or '
+                "exclude the cell [PyTorch 2.10 release notes]"
+            )
         ],
     ),
     "an index with another CUDA than the one that is linked": (
         [(CU121, RUNTIME + 'torch = ["2.4"]\n')],
         [
-            "variants.cu124.torch-index: that index serves torch for the CPU, and the row links "
-            "CUDA 12.4; use https://download.pytorch.org/whl/cu124 [PyTorch, previous versions]"
+            (
+                "variants.cu124.torch-index: that index serves torch for the CPU, and the row links "
+                "CUDA 12.4; use https://download.pytorch.org/whl/cu124 [PyTorch, previous versions]"
+            )
         ],
     ),
     "no Python in common with torch": (
         [('python = ">=3.10"', 'python = ">=3.13"')],
         [
-            "project.python: >=3.13 has none of the Pythons of torch 2.4.1 (3.8 to 3.12); use a "
-            "range that has 3.12, or exclude the cell [torch 2.4.1, wheels on PyPI, 2026-11]"
+            (
+                "project.python: >=3.13 has none of the Pythons of torch 2.4.1 (3.8 to 3.12); use a "
+                "range that has 3.12, or exclude the cell [torch 2.4.1, wheels on PyPI, 2026-11]"
+            )
         ],
     ),
     "a Python older than the wheel's tag": (
         [('python = ">=3.10"', 'python = ">=3.9"')],
         [
-            "project.python: >=3.9 allows Python 3.9, and wheels tagged cp310-abi3 begin with "
-            "3.10; use >=3.10 [PEP 425, compatibility tags]"
+            (
+                "project.python: >=3.9 allows Python 3.9, and wheels tagged cp310-abi3 begin with "
+                "3.10; use >=3.10 [PEP 425, compatibility tags]"
+            )
         ],
     ),
     "a Python range that is none": (
@@ -162,51 +194,65 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a series with a release of another": (
         [('lowest = "2.4.1"', 'lowest = "2.5.0"')],
         [
-            'torch."2.4".lowest: 2.5.0 is not of the series 2.4; use 2.4.1 [measured 2026-11: a '
-            "classic extension loads from the release it was built on]"
+            (
+                'torch."2.4".lowest: 2.5.0 is not of the series 2.4; use 2.4.1 [measured 2026-11: a '
+                "classic extension loads from the release it was built on]"
+            )
         ],
     ),
     "a torch release that does not exist": (
         [('lowest = "2.4.1"', 'lowest = "2.4.2"')],
         [
-            'torch."2.4".lowest: no torch 2.4.2 is known; use 2.4.0 or 2.4.1 '
-            "[torch releases known in 2026-11]"
+            (
+                'torch."2.4".lowest: no torch 2.4.2 is known; use 2.4.0 or 2.4.1 '
+                "[torch releases known in 2026-11]"
+            )
         ],
     ),
     "headers for a series": (
         [('lowest = "2.4.1"', 'lowest = "2.4.1"\nheaders = "2.4.1"')],
         [
-            'torch."2.4".headers: a series is built against its lowest release, here 2.4.1; take '
-            "it out, or change lowest [measured 2026-11: a classic extension loads from the "
-            "release it was built on]"
+            (
+                'torch."2.4".headers: a series is built against its lowest release, here 2.4.1; take '
+                "it out, or change lowest [measured 2026-11: a classic extension loads from the "
+                "release it was built on]"
+            )
         ],
     ),
     "a stable ABI before there was one": (
         [(STABLE, STABLE.replace("2.10", "2.8", 1)), (PINS, 'torch = ["2.4", "stable >= 2.8"]')],
         [
-            'torch."stable >= 2.8": torch 2.8 has no stable ABI; use "stable >= 2.9" '
-            "[measured 2026-11: the stable ABI of torch begins with 2.9]"
+            (
+                'torch."stable >= 2.8": torch 2.8 has no stable ABI; use "stable >= 2.9" '
+                "[measured 2026-11: the stable ABI of torch begins with 2.9]"
+            )
         ],
     ),
     "headers older than the target": (
         [('headers = "2.13.0"', 'headers = "2.9.1"')],
         [
-            'torch."stable >= 2.10".headers: 2.9.1 is older than the target 2.10; use 2.10.0 '
-            "[measured 2026-11: the stable ABI of torch begins with 2.9]"
+            (
+                'torch."stable >= 2.10".headers: 2.9.1 is older than the target 2.10; use 2.10.0 '
+                "[measured 2026-11: the stable ABI of torch begins with 2.9]"
+            )
         ],
     ),
     "a stable pin without headers": (
         [('headers = "2.13.0"\n', "")],
         [
-            'torch."stable >= 2.10".headers: is missing; name the release whose headers it is '
-            'built with, such as "2.10.0"'
+            (
+                'torch."stable >= 2.10".headers: is missing; name the release whose headers it is '
+                'built with, such as "2.10.0"'
+            )
         ],
     ),
     "a lowest release for a stable pin": (
         [('headers = "2.13.0"', 'headers = "2.13.0"\nlowest = "2.10.0"')],
         [
-            'torch."stable >= 2.10".lowest: a stable pin allows 2.10 and all later releases; take '
-            "it out [measured 2026-11: the stable ABI of torch begins with 2.9]"
+            (
+                'torch."stable >= 2.10".lowest: a stable pin allows 2.10 and all later releases; take '
+                "it out [measured 2026-11: the stable ABI of torch begins with 2.9]"
+            )
         ],
     ),
     "a pin that is neither": (
@@ -218,8 +264,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a release to run on that the pin does not allow": (
         [('run-on = ["2.4.1"]', 'run-on = ["2.4.1", "2.5.1"]')],
         [
-            'torch."2.4".run-on[1]: 2.5.1 does not satisfy >=2.4.1,<2.5; use 2.4.1 '
-            "[the pin's own requirement]"
+            (
+                'torch."2.4".run-on[1]: 2.5.1 does not satisfy >=2.4.1,<2.5; use 2.4.1 '
+                "[the pin's own requirement]"
+            )
         ],
     ),
     "a pin that is not there": (
@@ -229,50 +277,64 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a pin that is there twice": (
         [(PINS, 'torch = ["2.4", "2.4"]')],
         [
-            "defaults.torch[1]: '2.4' is there twice; take one of them out [wheelfab: the local "
-            "version names the cell]"
+            (
+                "defaults.torch[1]: '2.4' is there twice; take one of them out [wheelfab: the local "
+                "version names the cell]"
+            )
         ],
     ),
     "two pins that make the same cell": (
         [(PIN24, '[torch."2.10"]\nrun-on = ["2.10.0"]\n'), (PINS, 'torch = ["2.10"]')],
         [
-            'torch."stable >= 2.10": is called torch2.10 in cells and versions, and so is '
-            "'2.10'; take one of them out [wheelfab: the local version names the cell]"
+            (
+                'torch."stable >= 2.10": is called torch2.10 in cells and versions, and so is '
+                "'2.10'; take one of them out [wheelfab: the local version names the cell]"
+            )
         ],
     ),
     "no pins": (
         [(PINS, ""), (CU118, ""), (CU121, "")],
         [
-            'variants.cpu.torch: is missing; name the torch pins of the row, such as ["2.4"] '
-            "[wheelfab: every wheel is built for a torch]"
+            (
+                'variants.cpu.torch: is missing; name the torch pins of the row, such as ["2.4"] '
+                "[wheelfab: every wheel is built for a torch]"
+            )
         ],
     ),
     "glibc below torch's": (
         [('glibc = "2.28"', 'glibc = "2.17"')],
         [
-            "project.glibc: 2.17 is below 2.28, which the wheels of torch 2.10.0 ask for "
-            "(manylinux_2_28); use 2.28 [wheel tag on PyPI: manylinux_2_28]"
+            (
+                "project.glibc: 2.17 is below 2.28, which the wheels of torch 2.10.0 ask for "
+                "(manylinux_2_28); use 2.28 [wheel tag on PyPI: manylinux_2_28]"
+            )
         ],
     ),
     "glibc without a manylinux level": (
         [('glibc = "2.28"', 'glibc = "2.29"')],
         [
-            "project.glibc: 2.29 is no manylinux level; use 2.31 "
-            "[auditwheel 6.8, manylinux policies]"
+            (
+                "project.glibc: 2.29 is no manylinux level; use 2.31 "
+                "[auditwheel 6.8, manylinux policies]"
+            )
         ],
     ),
     "another platform": (
         [(CU121, CU121 + 'platform = "linux-aarch64"\n')],
         [
-            "variants.cu121.platform: wheels for linux-aarch64 are not built here; use "
-            "linux-x86_64 [wheelfab: toolchains and import loops exist for Linux x86_64]"
+            (
+                "variants.cu121.platform: wheels for linux-aarch64 are not built here; use "
+                "linux-x86_64 [wheelfab: toolchains and import loops exist for Linux x86_64]"
+            )
         ],
     ),
     "an unknown platform": (
         [('"linux-x86_64"', '"linux-x86-64"')],
         [
-            "project.platform: unknown platform 'linux-x86-64'; did you mean 'linux-x86_64'? "
-            "[wheelfab: toolchains and import loops exist for Linux x86_64]"
+            (
+                "project.platform: unknown platform 'linux-x86-64'; did you mean 'linux-x86_64'? "
+                "[wheelfab: toolchains and import loops exist for Linux x86_64]"
+            )
         ],
     ),
     "names that sort wrongly": (
@@ -286,8 +348,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a name that a version cannot have": (
         [("[variants.cu118]", "[variants.cu11_8]")],
         [
-            "variants.cu11_8: the name 'cu11_8' is not a letter and then letters or digits, in "
-            f"lower case; use cu118 {PEP440}"
+            (
+                "variants.cu11_8: the name 'cu11_8' is not a letter and then letters or digits, in "
+                f"lower case; use cu118 {PEP440}"
+            )
         ],
     ),
     "an unknown key": (
@@ -306,30 +370,40 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [
             (
                 "[variants.cpu]",
-                '[[exclude]]\nvariant = "cu11"\ntorch = "2.4"\nreason = "no"\n\n'
-                '[[exclude]]\nvariant = "cpu"\ntorch = "2.5"\nreason = "no"\n\n[variants.cpu]',
+                (
+                    '[[exclude]]\nvariant = "cu11"\ntorch = "2.4"\nreason = "no"\n\n'
+                    '[[exclude]]\nvariant = "cpu"\ntorch = "2.5"\nreason = "no"\n\n[variants.cpu]'
+                ),
             )
         ],
         [
-            "exclude[0].variant: unknown variant 'cu11'; did you mean 'cu118'? "
-            "[wheelfab: every no has a reason]",
-            "exclude[1].torch: cpu has no pin '2.5'; did you mean '2.4'? "
-            "[wheelfab: every no has a reason]",
+            (
+                "exclude[0].variant: unknown variant 'cu11'; did you mean 'cu118'? "
+                "[wheelfab: every no has a reason]"
+            ),
+            (
+                "exclude[1].torch: cpu has no pin '2.5'; did you mean '2.4'? "
+                "[wheelfab: every no has a reason]"
+            ),
         ],
     ),
     "an exclusion without a reason, one that is there twice": (
         [
             (
                 "[variants.cpu]",
-                '[[exclude]]\nvariant = "cu118"\ntorch = "2.4"\nreason = " "\n\n'
-                '[[exclude]]\nvariant = "cpu"\ntorch = "2.4"\nreason = "no"\n\n'
-                '[[exclude]]\nvariant = "cpu"\ntorch = "2.4"\nreason = "no"\n\n[variants.cpu]',
+                (
+                    '[[exclude]]\nvariant = "cu118"\ntorch = "2.4"\nreason = " "\n\n'
+                    '[[exclude]]\nvariant = "cpu"\ntorch = "2.4"\nreason = "no"\n\n'
+                    '[[exclude]]\nvariant = "cpu"\ntorch = "2.4"\nreason = "no"\n\n[variants.cpu]'
+                ),
             )
         ],
         [
             "exclude[0].reason: is blank; write a sentence",
-            "exclude[2]: excludes the same cell as exclude[1]; take one of them out "
-            "[wheelfab: every no has a reason]",
+            (
+                "exclude[2]: excludes the same cell as exclude[1]; take one of them out "
+                "[wheelfab: every no has a reason]"
+            ),
         ],
     ),
     "nothing left to build": (
@@ -339,8 +413,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             (CU121, '\n[[exclude]]\nvariant = "cpu"\ntorch = "2.4"\nreason = "no"\n'),
         ],
         [
-            "exclude: no cell is left to build; keep one, such as cpu-torch2.4 "
-            "[wheelfab: every no has a reason]"
+            (
+                "exclude: no cell is left to build; keep one, such as cpu-torch2.4 "
+                "[wheelfab: every no has a reason]"
+            )
         ],
     ),
     "a part that is not there": (
@@ -350,8 +426,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
     "a part that needs one compiled more often": (
         [('per = "project"', 'per = "project"\nuses = ["kernels"]')],
         [
-            "project.parts.cpu.uses[0]: kernels is compiled once a variant, and cpu once for the "
-            f'project; set per = "variant" for cpu, or take it out {PART_SOURCE}'
+            (
+                "project.parts.cpu.uses[0]: kernels is compiled once a variant, and cpu once for the "
+                f'project; set per = "variant" for cpu, or take it out {PART_SOURCE}'
+            )
         ],
     ),
     "parts that need each other": (
@@ -360,29 +438,37 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             ('inputs = ["csrc/cpu/*"]', 'inputs = ["csrc/cpu/*"]\nuses = ["kernels"]'),
         ],
         [
-            "project.parts.cpu.uses: goes in a circle: cpu -> kernels -> cpu; let one of them "
-            f"stand alone {PART_SOURCE}"
+            (
+                "project.parts.cpu.uses: goes in a circle: cpu -> kernels -> cpu; let one of them "
+                f"stand alone {PART_SOURCE}"
+            )
         ],
     ),
     "device images for all variants at once": (
         [('per = "torch"', 'per = "torch"\nuses = ["device"]')],
         [
-            "project.parts.torch.uses[0]: device images belong to a variant, and torch is compiled "
-            f'once a torch pin; set per = "variant" {PART_SOURCE}'
+            (
+                "project.parts.torch.uses[0]: device images belong to a variant, and torch is compiled "
+                f'once a torch pin; set per = "variant" {PART_SOURCE}'
+            )
         ],
     ),
     "device images without device code": (
         [('[project.device]\nsources = ["csrc/*.cu"]\n', "")],
         [
-            "project.parts.kernels.uses[1]: there is no device code; add [project.device], or take "
-            f"it out {PART_SOURCE}"
+            (
+                "project.parts.kernels.uses[1]: there is no device code; add [project.device], or take "
+                f"it out {PART_SOURCE}"
+            )
         ],
     ),
     "a path that leaves the project": (
         [('"csrc/*.cu"', '"../other/*.cu"')],
         [
-            "project.device.sources[0]: '../other/*.cu' does not stay inside the project; write a "
-            "path relative to matrix.toml, with / and without .."
+            (
+                "project.device.sources[0]: '../other/*.cu' does not stay inside the project; write a "
+                "path relative to matrix.toml, with / and without .."
+            )
         ],
     ),
     "a size that is none": (
@@ -397,8 +483,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             )
         ],
         [
-            "project.load[1].stage: 'package' is there twice; give it another name "
-            "[wheelfab: reports name the stage that failed]"
+            (
+                "project.load[1].stage: 'package' is there twice; give it another name "
+                "[wheelfab: reports name the stage that failed]"
+            )
         ],
     ),
     "a string for an array, a string for a truth": (
@@ -407,8 +495,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
             ('run = "import demo"', 'run = "import demo"\nneeds-torch = "no"'),
         ],
         [
-            'project.load[0].needs-torch: expected true or false, found "no"; whether it is left '
-            "out where torch is not installed",
+            (
+                'project.load[0].needs-torch: expected true or false, found "no"; whether it is left '
+                "out where torch is not installed"
+            ),
             'defaults.torch: expected an array, found "2.4"; write ["2.4"]',
         ],
     ),
@@ -438,15 +528,23 @@ def test_errors_of_every_kind_come_at_once(tmp_path: Path) -> None:
     assert refusal(tmp_path, text) == [
         "matrix.toml: project.name: is missing; add it: the distribution's name",
         "matrix.toml: project.glib: unknown key; did you mean 'glibc'?",
-        'matrix.toml: torch."stable >= 2.10".headers: expected a string, found 2.13; put the '
-        "number in quotes, so that 12.10 stays 12.10",
+        (
+            'matrix.toml: torch."stable >= 2.10".headers: expected a string, found 2.13; put the '
+            "number in quotes, so that 12.10 stays 12.10"
+        ),
         "matrix.toml: variants.cpu.platfrom: unknown key; did you mean 'platform'?",
-        'matrix.toml: torch."2.4".run-on[1]: no torch 2.4.9 is known; use 2.4.0 or 2.4.1 '
-        "[torch releases known in 2026-11]",
-        "matrix.toml: variants.cu118.arch[1]: CUDA 11.8 does not know 9.0a (first in 12.0); use "
-        "9.0 [CUDA 11.8 release notes]",
-        "matrix.toml: variants.cu121.cuda: unknown toolkit '12.10'; did you mean '12.1'? "
-        "[CUDA releases known in 2026-11]",
+        (
+            'matrix.toml: torch."2.4".run-on[1]: no torch 2.4.9 is known; use 2.4.0 or 2.4.1 '
+            "[torch releases known in 2026-11]"
+        ),
+        (
+            "matrix.toml: variants.cu118.arch[1]: CUDA 11.8 does not know 9.0a (first in 12.0); use "
+            "9.0 [CUDA 11.8 release notes]"
+        ),
+        (
+            "matrix.toml: variants.cu121.cuda: unknown toolkit '12.10'; did you mean '12.1'? "
+            "[CUDA releases known in 2026-11]"
+        ),
     ]
 
 

@@ -19,7 +19,9 @@ def script_metadata() -> dict[str, object]:
 
 
 def test_dependencies_equal_wheelfabs() -> None:
-    project = tomllib.loads((ROOT / "factory/pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((ROOT / "factory/pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     block = script_metadata()
     assert block["dependencies"] == project["dependencies"]
     assert block["requires-python"] == project["requires-python"]

@@ -28,15 +28,21 @@ COMPILER = HostCompiler(
 FILES = {
     "pyproject.toml": "",
     "csrc/a.cu": '#include "common.cuh"\n',
-    "csrc/b.cu": '#include <cuda_fp16.h>\n',
+    "csrc/b.cu": "#include <cuda_fp16.h>\n",
     "csrc/common.cuh": '#include "deep/size.h"\n',
     "csrc/deep/size.h": "",
     "csrc/cpu/x.cpp": "",
     "csrc/kernels/table.cpp": "",
     "csrc/torch/classic.cpp": "",
 }
-SIX = ("cpu-torch2.4", "cpu-torch2.10", "cu118-torch2.4", "cu118-torch2.10", "cu121-torch2.4",
-       "cu121-torch2.10")
+SIX = (
+    "cpu-torch2.4",
+    "cpu-torch2.10",
+    "cu118-torch2.4",
+    "cu118-torch2.10",
+    "cu121-torch2.4",
+    "cu121-torch2.10",
+)
 
 
 @pytest.fixture
@@ -77,7 +83,12 @@ def test_m_plus_n_compilations_and_a_wheel_a_cell(root: Path) -> None:
     by_kind = {kind: [a for a in made.actions if a.kind is kind] for kind in ActionKind}
     assert len(by_kind[ActionKind.DEVICE]) == 2 * 2
     assert [a.id.split("-")[0] for a in by_kind[ActionKind.PART]] == [
-        "cpu", "kernels:cpu", "torch:torch2.4", "torch:torch2.10", "kernels:cu118", "kernels:cu121",
+        "cpu",
+        "kernels:cpu",
+        "torch:torch2.4",
+        "torch:torch2.10",
+        "kernels:cu118",
+        "kernels:cu121",
     ]
     assert tuple(a.id.removeprefix("wheel:") for a in by_kind[ActionKind.WHEEL]) == SIX
     assert made.action("cpu").cells == SIX
@@ -101,11 +112,16 @@ def test_a_device_file_changes_its_own_images_and_what_links_them(root: Path) ->
     before = plan_of(root)
     (root / "csrc/b.cu").write_text("// other\n")
     names = changed(before, plan_of(root))
-    assert {name.split(":")[0] + ":" + name.split(":")[2] for name in names if "device" in name} == {
-        "device:b"
-    }
+    assert {
+        name.split(":")[0] + ":" + name.split(":")[2] for name in names if "device" in name
+    } == {"device:b"}
     assert kinds(names) == {
-        "device:11.8", "device:12.1", "kernels:cu118", "kernels:cu121", "wheel:cu118", "wheel:cu121",
+        "device:11.8",
+        "device:12.1",
+        "kernels:cu118",
+        "kernels:cu121",
+        "wheel:cu118",
+        "wheel:cu121",
     }
 
 
@@ -150,11 +166,15 @@ def test_the_classic_binding_is_told_its_abi_and_the_stable_one_its_target(root:
 
 def test_a_pattern_without_files_is_an_error_with_its_key(root: Path) -> None:
     (root / "csrc/torch/classic.cpp").unlink()
-    with pytest.raises(MatrixError, match=r"project\.parts\.torch.*'csrc/torch/\*' matches no file"):
+    with pytest.raises(
+        MatrixError, match=r"project\.parts\.torch.*'csrc/torch/\*' matches no file"
+    ):
         plan_of(root)
 
 
 def test_only_known_places_are_filled() -> None:
     assert fill(("{out}/x", "{other}", "a{out}b{work}"), {"out": "O", "work": "W"}) == (
-        "O/x", "{other}", "aObW",
+        "O/x",
+        "{other}",
+        "aObW",
     )

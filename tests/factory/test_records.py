@@ -14,11 +14,15 @@ from wheelfab.records import aside, canonical_json, digest, file_digest, read_js
 
 
 class Colour(StrEnum):
+    """An enumeration."""
+
     RED = "red"
 
 
 @dataclass(frozen=True)
 class Record:
+    """What has no plain types."""
+
     path: Path
     version: Version
     colour: Colour

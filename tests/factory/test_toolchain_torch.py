@@ -28,10 +28,12 @@ NEW = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_t
     ("text", "expected"),
     [
         (
-            "from typing import Optional\n"
-            "__all__ = ['__version__']\n"
-            "__version__ = '2.4.1+cu121'\ndebug = False\n"
-            "cuda: Optional[str] = '12.1'\nhip: Optional[str] = None\n",
+            (
+                "from typing import Optional\n"
+                "__all__ = ['__version__']\n"
+                "__version__ = '2.4.1+cu121'\ndebug = False\n"
+                "cuda: Optional[str] = '12.1'\nhip: Optional[str] = None\n"
+            ),
             ("2.4.1+cu121", "12.1"),
         ),
         ("__version__ = '2.13.0+cpu'\ncuda: str | None = None\n", ("2.13.0+cpu", None)),

@@ -174,7 +174,7 @@ def _silu_and_mul(emulation: Emulation, dtype: DType, rng: np.random.Generator) 
 
 
 def _rotary_embedding(emulation: Emulation, dtype: DType, rng: np.random.Generator) -> Result:
-    """neox over 96 of 128 elements; query and key in one row of results."""
+    """Neox over 96 of 128 elements; query and key in one row of results."""
     table = rotary_table(512, 96)
     positions = rng.integers(0, 512, 7)
     query, key = normal(rng, (7, 9, 128), dtype), normal(rng, (7, 3, 128), dtype)

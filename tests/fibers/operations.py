@@ -67,7 +67,7 @@ def rms_norm(
     skew: int = 0,
     gap: int = 0,
 ) -> Stored:
-    """x [tokens, hidden], rows may be apart. Returns out; skew and gap are of out."""
+    """Rows of x [tokens, hidden] may be apart. Returns out; skew and gap are of out."""
     with output(x.shape, dtype.storage, skew, gap) as out:
         args = records()["FwRmsNormArgs"](
             out=out.ctypes.data,
@@ -111,7 +111,7 @@ def fused_add_rms_norm(
 def silu_and_mul(
     emulation: Emulation, dtype: DType, x: Stored, skew: int = 0, gap: int = 0
 ) -> Stored:
-    """x [tokens, 2 * size]. Returns out [tokens, size]; skew and gap are of out."""
+    """Takes x [tokens, 2 * size]. Returns out [tokens, size]; skew and gap are of out."""
     tokens, size = x.shape[0], x.shape[1] // 2
     with output((tokens, size), dtype.storage, skew, gap) as out:
         args = records()["FwSiluAndMulArgs"](
@@ -138,7 +138,7 @@ def rotary_embedding(
     neox: bool,
     gap: int = 0,
 ) -> tuple[Stored, Stored]:
-    """query and key [tokens, heads, head size]; returns both, rotated, gap between their heads."""
+    """Takes query and key [tokens, heads, head size]; returns both, rotated, heads gap apart."""
     with (
         output(query.shape, dtype.storage, gap=gap) as new_query,
         output(key.shape, dtype.storage, gap=gap) as new_key,
@@ -174,7 +174,7 @@ def reshape_and_cache(
     cache_shape: tuple[int, int, int, int],
     slots: Int64,
 ) -> tuple[Stored, Stored]:
-    """key and value [tokens, KV heads, head size]; returns both caches, poison where unwritten."""
+    """Takes key and value [tokens, KV heads, head size]; both caches, poison where unwritten."""
     blocks, block_size, kv_heads, head_size = cache_shape
     with (
         output(cache_shape, dtype.storage) as key_cache,

@@ -10,19 +10,19 @@ from .operations import Batch
 
 
 def rms_norm(x: Float64, weight: Float64, eps: float) -> Float64:
-    """x [tokens, hidden]."""
+    """For x [tokens, hidden]."""
     mean_square: Float64 = np.mean(x * x, axis=1, keepdims=True)
     return x / np.sqrt(mean_square + eps) * weight
 
 
 def silu_and_mul(x: Float64) -> Float64:
-    """x [tokens, 2 * size]."""
+    """For x [tokens, 2 * size]."""
     gate, up = np.split(x, 2, axis=1)
     return gate / (1.0 + np.exp(-gate)) * up
 
 
 def rotate(x: Float64, cos_sin: Float64, neox: bool) -> Float64:
-    """x [tokens, heads, head size], cos_sin [tokens, rotary size]: a row of the table per token."""
+    """For x [tokens, heads, head size], cos_sin [tokens, rotary size]: a row of it per token."""
     pairs = cos_sin.shape[1] // 2
     cosine, sine = cos_sin[:, None, :pairs], cos_sin[:, None, pairs:]
     lows = slice(0, pairs) if neox else slice(0, 2 * pairs, 2)

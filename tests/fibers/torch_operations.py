@@ -40,7 +40,7 @@ def silu_and_mul(dtype: DType, x: Stored) -> Float64:
 
 
 def rotate(dtype: DType, x: Stored, cos_sin: NDArray[np.float32], neox: bool) -> Float64:
-    """x [tokens, heads, head size], cos_sin a row per token, rounded to the dtype as models do."""
+    """For x [tokens, heads, head size]; cos_sin: a row per token, rounded as models do."""
     heads = to_torch(x, dtype)
     table = torch.from_numpy(cos_sin).to(_DTYPES[dtype])[:, None]
     cosine, sine = table.chunk(2, dim=2)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from installed import reference
-from installed.device import CUDA, ops
+from installed.device import ops
 from installed.reference import DTYPES, judge
 
 HIDDEN = (1, 2, 7, 16, 33, 64, 100, 576, 4096)

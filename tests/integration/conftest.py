@@ -1,4 +1,4 @@
-"""What the integration tests share: a copy of the tiny extension, and wheelfab as people start it."""
+"""What the integration tests share: a copy of the tiny extension, wheelfab as people start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A build ended at 50 random moments: no half wheel, no stuck lock, and what was finished is kept."""
+"""A build ended at 50 random moments: no half wheel, no stuck lock; what was finished is kept."""
 
 from __future__ import annotations
 

@@ -122,9 +122,7 @@ def test_every_operation_is_right_on_the_device(emulated: Emulated) -> None:
     [("8.6", "12010"), ("8.9", "12010"), ("9.0", "12010"), ("12.0", "12080")],
     ids=["cubin-8.6", "cubin-8.9", "cubin-9.0", "ptx-12.0"],
 )
-def test_each_image_takes_the_same_launches(
-    emulated: Emulated, devices: str, version: str
-) -> None:
+def test_each_image_takes_the_same_launches(emulated: Emulated, devices: str, version: str) -> None:
     chosen = "test_rms_norm or test_silu_and_mul or test_reshape_and_cache or of_groups"
     assert emulated.test("-k", chosen, devices=devices, version=version) > 60
 
