@@ -48,8 +48,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [(ARCHS, 'arch = ["8.0", "9.0a+PTX"]')],
         [
             (
-                "variants.cu118.arch[1] (from defaults): CUDA 11.8 does not know 9.0a (first in 12.0); "
-                "use 9.0+PTX [CUDA 11.8 release notes]"
+                "variants.cu118.arch[1] (from defaults): CUDA 11.8 does not know 9.0a (first in "
+                "12.0); use 9.0+PTX [CUDA 11.8 release notes]"
             )
         ],
     ),
@@ -66,12 +66,12 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [(CU121, CU130 + 'arch = ["7.0", "9.0", "10.1a"]\n')],
         [
             (
-                "variants.cu130.arch[0]: CUDA 13.0 does not know 7.0 (last in 12.9); take it out, or "
-                "use CUDA 12.9 [CUDA 13.0 release notes]"
+                "variants.cu130.arch[0]: CUDA 13.0 does not know 7.0 (last in 12.9); take it out, "
+                "or use CUDA 12.9 [CUDA 13.0 release notes]"
             ),
             (
-                "variants.cu130.arch[2]: CUDA 13.0 does not know 10.1a (last in 12.9); use 11.0a, its "
-                "name since then [CUDA 13.0 release notes]"
+                "variants.cu130.arch[2]: CUDA 13.0 does not know 10.1a (last in 12.9); use 11.0a, "
+                "its name since then [CUDA 13.0 release notes]"
             ),
         ],
     ),
@@ -83,8 +83,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [(CU121, CU121 + 'arch = "native"\n')],
         [
             (
-                "variants.cu121.arch: 'native' would ask the GPUs of the build machine, which never "
-                f"decide what is built; {FORM}"
+                "variants.cu121.arch: 'native' would ask the GPUs of the build machine, which "
+                f"never decide what is built; {FORM}"
             )
         ],
     ),
@@ -132,8 +132,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('cuda = "12.1"', "cuda = 12.10")],
         [
             (
-                "variants.cu121.cuda: expected a string, found 12.1; put the number in quotes, so that "
-                "12.10 stays 12.10"
+                "variants.cu121.cuda: expected a string, found 12.1; put the number in quotes, so "
+                "that 12.10 stays 12.10"
             )
         ],
     ),
@@ -164,8 +164,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [(CU121, RUNTIME + 'torch = ["2.4"]\n')],
         [
             (
-                "variants.cu124.torch-index: that index serves torch for the CPU, and the row links "
-                "CUDA 12.4; use https://download.pytorch.org/whl/cu124 [PyTorch, previous versions]"
+                "variants.cu124.torch-index: that index serves torch for the CPU, and the row "
+                "links CUDA 12.4; use https://download.pytorch.org/whl/cu124 [PyTorch, previous versions]"
             )
         ],
     ),
@@ -173,8 +173,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('python = ">=3.10"', 'python = ">=3.13"')],
         [
             (
-                "project.python: >=3.13 has none of the Pythons of torch 2.4.1 (3.8 to 3.12); use a "
-                "range that has 3.12, or exclude the cell [torch 2.4.1, wheels on PyPI, 2026-11]"
+                "project.python: >=3.13 has none of the Pythons of torch 2.4.1 (3.8 to 3.12); use "
+                "a range that has 3.12, or exclude the cell [torch 2.4.1, wheels on PyPI, 2026-11]"
             )
         ],
     ),
@@ -195,8 +195,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('lowest = "2.4.1"', 'lowest = "2.5.0"')],
         [
             (
-                'torch."2.4".lowest: 2.5.0 is not of the series 2.4; use 2.4.1 [measured 2026-11: a '
-                "classic extension loads from the release it was built on]"
+                'torch."2.4".lowest: 2.5.0 is not of the series 2.4; use 2.4.1 [measured 2026-11: '
+                "a classic extension loads from the release it was built on]"
             )
         ],
     ),
@@ -213,9 +213,9 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('lowest = "2.4.1"', 'lowest = "2.4.1"\nheaders = "2.4.1"')],
         [
             (
-                'torch."2.4".headers: a series is built against its lowest release, here 2.4.1; take '
-                "it out, or change lowest [measured 2026-11: a classic extension loads from the "
-                "release it was built on]"
+                'torch."2.4".headers: a series is built against its lowest release, here 2.4.1; '
+                "take it out, or change lowest [measured 2026-11: a classic extension loads from "
+                "the release it was built on]"
             )
         ],
     ),
@@ -250,8 +250,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('headers = "2.13.0"', 'headers = "2.13.0"\nlowest = "2.10.0"')],
         [
             (
-                'torch."stable >= 2.10".lowest: a stable pin allows 2.10 and all later releases; take '
-                "it out [measured 2026-11: the stable ABI of torch begins with 2.9]"
+                'torch."stable >= 2.10".lowest: a stable pin allows 2.10 and all later releases; '
+                "take it out [measured 2026-11: the stable ABI of torch begins with 2.9]"
             )
         ],
     ),
@@ -278,8 +278,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [(PINS, 'torch = ["2.4", "2.4"]')],
         [
             (
-                "defaults.torch[1]: '2.4' is there twice; take one of them out [wheelfab: the local "
-                "version names the cell]"
+                "defaults.torch[1]: '2.4' is there twice; take one of them out [wheelfab: the "
+                "local version names the cell]"
             )
         ],
     ),
@@ -427,8 +427,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('per = "project"', 'per = "project"\nuses = ["kernels"]')],
         [
             (
-                "project.parts.cpu.uses[0]: kernels is compiled once a variant, and cpu once for the "
-                f'project; set per = "variant" for cpu, or take it out {PART_SOURCE}'
+                "project.parts.cpu.uses[0]: kernels is compiled once a variant, and cpu once for "
+                f'the project; set per = "variant" for cpu, or take it out {PART_SOURCE}'
             )
         ],
     ),
@@ -448,8 +448,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('per = "torch"', 'per = "torch"\nuses = ["device"]')],
         [
             (
-                "project.parts.torch.uses[0]: device images belong to a variant, and torch is compiled "
-                f'once a torch pin; set per = "variant" {PART_SOURCE}'
+                "project.parts.torch.uses[0]: device images belong to a variant, and torch is "
+                f'compiled once a torch pin; set per = "variant" {PART_SOURCE}'
             )
         ],
     ),
@@ -457,8 +457,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('[project.device]\nsources = ["csrc/*.cu"]\n', "")],
         [
             (
-                "project.parts.kernels.uses[1]: there is no device code; add [project.device], or take "
-                f"it out {PART_SOURCE}"
+                "project.parts.kernels.uses[1]: there is no device code; add [project.device], or "
+                f"take it out {PART_SOURCE}"
             )
         ],
     ),
@@ -466,8 +466,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('"csrc/*.cu"', '"../other/*.cu"')],
         [
             (
-                "project.device.sources[0]: '../other/*.cu' does not stay inside the project; write a "
-                "path relative to matrix.toml, with / and without .."
+                "project.device.sources[0]: '../other/*.cu' does not stay inside the project; "
+                "write a path relative to matrix.toml, with / and without .."
             )
         ],
     ),
@@ -496,8 +496,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         ],
         [
             (
-                'project.load[0].needs-torch: expected true or false, found "no"; whether it is left '
-                "out where torch is not installed"
+                'project.load[0].needs-torch: expected true or false, found "no"; whether it is '
+                "left out where torch is not installed"
             ),
             'defaults.torch: expected an array, found "2.4"; write ["2.4"]',
         ],
@@ -538,8 +538,8 @@ def test_errors_of_every_kind_come_at_once(tmp_path: Path) -> None:
             "[torch releases known in 2026-11]"
         ),
         (
-            "matrix.toml: variants.cu118.arch[1]: CUDA 11.8 does not know 9.0a (first in 12.0); use "
-            "9.0 [CUDA 11.8 release notes]"
+            "matrix.toml: variants.cu118.arch[1]: CUDA 11.8 does not know 9.0a (first in 12.0); "
+            "use 9.0 [CUDA 11.8 release notes]"
         ),
         (
             "matrix.toml: variants.cu121.cuda: unknown toolkit '12.10'; did you mean '12.1'? "

@@ -106,8 +106,8 @@ def test_names_may_overlap_and_repeat(names: list[str]) -> None:
         (
             "everything",
             (
-                "unknown variant or cell 'everything'; variants: cpu, cu118, cu121; or a cell such as "
-                "cpu-torch2.4"
+                "unknown variant or cell 'everything'; variants: cpu, cu118, cu121; or a cell such "
+                "as cpu-torch2.4"
             ),
         ),
         ("cu118-torch2.4", "matrix.toml: exclude: cu118-torch2.4 is excluded: no such GPU left"),
