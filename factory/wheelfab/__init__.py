@@ -1,0 +1,1 @@
+"""A build matrix and wheel factory for PyTorch C++/CUDA extensions."""

@@ -222,9 +222,8 @@ class _Maker:
                     from wheelfab.compose import make_wheel  # heavy, and not needed to reuse
 
                     parts = self._parts(action, needs)
-                    make_wheel(
-                        self.plan, self._cell(action), parts, out, work, self._runner(action, log)
-                    )
+                    cell, steps = self._cell(action), self._runner(action, log)
+                    make_wheel(self.plan, cell, parts, out, work, run_steps=steps)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
@@ -280,7 +279,8 @@ class _Maker:
         for step in action.steps:
             environment = {"SOURCE_DATE_EPOCH": str(self.plan.source.epoch)}
             environment |= {"PYTHONPATH": str(Path(__file__).parent.parent)}
-            environment |= {"WHEELFAB_STORE": str(self.store.root), **dict(step.env)}
+            environment |= {"WHEELFAB_STORE": str(self.store.root), "PATH": _path()}
+            environment |= dict(step.env)
             done = run.run(
                 fill(step.argv, known),
                 env=run.tool_environment(environment),
@@ -394,6 +394,12 @@ def _sweep(work: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
+
+
+def _path() -> str:
+    """The PATH, with the programs of our own environment first: CMake and Ninja are its."""
+    ours = str(Path(python()).parent)
+    return os.pathsep.join([ours, os.environ.get("PATH", os.defpath)])
 
 
 def _text(path: Path) -> str:

@@ -39,6 +39,7 @@ def make_wheel(
     parts: Parts,
     out: Path,
     work: Path,
+    *,
     run_steps: Callable[[Mapping[str, str]], None],
 ) -> None:
     """Leave ``cell``'s verified wheel and its ``_build.json`` in ``out``.

@@ -113,7 +113,10 @@ def _section(title: str, table: type[Table]) -> str:
         (
             f"`{field.alias or name}`",
             _type(properties["properties"][field.alias or name], definitions),
-            _default(field.is_required(), field.get_default(call_default_factory=True)),
+            _default(
+                required=field.is_required(),
+                value=field.get_default(call_default_factory=True),
+            ),
             field.description or "",
         )
         for name, field in table.model_fields.items()
@@ -125,7 +128,9 @@ def _section(title: str, table: type[Table]) -> str:
     return f"## `{title}`\n\n{text}\n\n" + _grid(("key", "type", "default", "meaning"), rows)
 
 
-def _type(schema_: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _type(  # noqa: PLR0911 (a kind of schema a return)
+    schema_: Mapping[str, Any], definitions: Mapping[str, Any]
+) -> str:
     """The type of a key in words, from its JSON schema."""
     if "$ref" in schema_:
         return _type(definitions[schema_["$ref"].rsplit("/", 1)[1]], definitions)
@@ -145,7 +150,7 @@ def _type(schema_: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
     return str(schema_.get("type", "value"))
 
 
-def _default(required: bool, value: object) -> str:
+def _default(*, required: bool, value: object) -> str:
     if required:
         return "required"
     match value:

@@ -81,7 +81,7 @@ def key_path(location: Iterable[str | int]) -> str:
     return text
 
 
-def table_at(location: Location) -> type[BaseModel] | None:
+def table_at(location: Location) -> type[BaseModel] | None:  # noqa: PLR0911 (a table a return)
     """The model of the table at that place of the file."""
     match location:
         case ():
@@ -225,7 +225,7 @@ def _worded(name: str, detail: ErrorDetails) -> MatrixError:
     return MatrixError(what, where=f"{name}: {where}", next_step=next_step)
 
 
-def _words(detail: ErrorDetails) -> tuple[str, str]:
+def _words(detail: ErrorDetails) -> tuple[str, str]:  # noqa: PLR0911 (a kind a return)
     """What is wrong and what to do about it."""
     location, context = detail["loc"], detail.get("ctx", {})
     match detail["type"]:

@@ -274,7 +274,7 @@ class _Planner:
 def device_step(
     variant: Variant, include: Sequence[str], standard: str, file: str, archs: str
 ) -> Step:
-    """The device compile of one file: its archs are in ``TORCH_CUDA_ARCH_LIST`` and nowhere else."""
+    """The device compile of one file: its archs stand in ``TORCH_CUDA_ARCH_LIST`` only."""
     return Step(
         argv=(
             *("{python}", "-m", "wheelfab.toolchain.device"),

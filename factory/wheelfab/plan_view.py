@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from wheelfab import console
 from wheelfab.legality import notes
-from wheelfab.plan import Action, ActionKind, Plan
+from wheelfab.plan import Action, ActionKind, Plan, Step, python
 from wheelfab.records import read_json
 from wheelfab.variant import Excluded
 
-_BY_HAND = {"python": "python", "cxx": "g++", "cc": "gcc", "jobs": "1"}
+_BY_HAND = {"python": python(), "cxx": "g++", "cc": "gcc", "jobs": "1"}
 
 
 def plan_record(
@@ -29,7 +32,7 @@ def plan_record(
             "shared_by": list(action.cells),
             "to_run": action.id in to_run,
             "seconds": _seconds(times / f"{action.key}.json"),
-            "commands": [step.shell(_places(action)) for step in action.steps],
+            "commands": [_typed(action, step) for step in action.steps],
         }
         for action in plan.actions
     ]
@@ -89,6 +92,21 @@ def show_plan(record: Mapping[str, Any]) -> None:
     for action in record["actions"]:
         if action["kind"] == ActionKind.DEVICE:
             console.result("\n".join(action["commands"]))
+
+
+def _typed(action: Action, step: Step) -> str:
+    """A step as it can be typed in the project's root, wheelfab being installed or not."""
+    path = () if _is_installed() else (("PYTHONPATH", str(Path(__file__).parents[1])),)
+    return replace(step, env=(*path, *step.env)).shell(_places(action))
+
+
+@cache
+def _is_installed() -> bool:
+    try:
+        importlib.metadata.version("wheelfab")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _places(action: Action) -> dict[str, str]:

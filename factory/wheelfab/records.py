@@ -20,7 +20,7 @@ from pydantic import BaseModel
 _CHUNK = 1 << 20
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:  # noqa: ANN401, PLR0911 (JSON's types, a kind a return)
     """Turn records (dataclasses, pydantic models, enums, paths, versions) into JSON's own types."""
     if isinstance(value, BaseModel):
         return to_plain(value.model_dump(mode="json", by_alias=True))
@@ -42,12 +42,12 @@ def to_plain(value: Any) -> Any:
     raise TypeError(f"no plain form for {type(value).__name__}")
 
 
-def canonical_json(value: Any) -> str:
+def canonical_json(value: object) -> str:
     """The one JSON text of ``value``: sorted keys, no spaces; what digests are taken of."""
     return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
-def digest(value: Any) -> str:
+def digest(value: object) -> str:
     """SHA-256 (hex) of the canonical JSON of ``value``."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
@@ -61,12 +61,12 @@ def file_digest(path: Path) -> str:
     return sha.hexdigest()
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:  # noqa: ANN401 (JSON's own types)
     """The JSON value in ``path``."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write ``value`` as readable JSON, whole or not at all."""
     write_text(path, json.dumps(to_plain(value), indent=2, sort_keys=True) + "\n")
 

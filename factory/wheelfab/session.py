@@ -69,7 +69,7 @@ def _environment(matrix: Matrix, name: str, session: Session, python: Path) -> P
     home = matrix.root / "build" / "sessions" / f"{name}-{digest(identity)[:12]}"
     if (home / _READY).exists():
         return home
-    for stale in home.parent.glob(f"{name}-*"):
+    for stale in home.parent.glob(f"{name}-{'?' * 12}"):  # of this session, not of NAME-more
         shutil.rmtree(stale)
     console.step(f"preparing {home.relative_to(matrix.root)}")
     if cell is not None and wheel is not None:

@@ -222,6 +222,7 @@ def test_an_image_of_another_source_is_refused(
     run: Run,
     build_folder: Path,
     kernels: Kernels,
+    *,
     change: object,
     reason: str,
     archs: tuple[str, ...],
@@ -353,7 +354,7 @@ result = [before, version, number.value, driver.library.cuDeviceGetCount(ctypes.
     ],
 )
 def test_what_has_no_kernel_asks_no_driver(
-    run: Run, log: Path, operation: str, field: str, value: int, reason: str
+    run: Run, log: Path, *, operation: str, field: str, value: int, reason: str
 ) -> None:
     code = (RMS_NORM if operation == "rms_norm" else ATTENTION) + (
         f"args.{field} = {value}\nresult = harness.call({operation!r}, args)"

@@ -1,0 +1,1 @@
+"""Unit tests of wheelfab, a file a module: no process, no network, no GPU."""

@@ -165,7 +165,8 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [
             (
                 "variants.cu124.torch-index: that index serves torch for the CPU, and the row "
-                "links CUDA 12.4; use https://download.pytorch.org/whl/cu124 [PyTorch, previous versions]"
+                "links CUDA 12.4; use https://download.pytorch.org/whl/cu124 "
+                "[PyTorch, previous versions]"
             )
         ],
     ),
@@ -687,4 +688,5 @@ def test_a_matrix_with_any_values_loads_or_is_refused_in_lines(data: st.DataObje
     try:
         make_matrix(raw, name="matrix.toml", root=Path())
     except MatrixError as error:
-        assert all(line.startswith("matrix.toml: ") for line in str(error).split("\n"))
+        lines = str(error).split("\n")
+        assert all(line.startswith("matrix.toml: ") for line in lines)

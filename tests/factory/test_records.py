@@ -51,12 +51,18 @@ def test_written_records_are_read_back(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["x.json"]
 
 
+def write_half(target: Path) -> None:
+    """A write that fails after its first bytes."""
+    with aside(target) as part:
+        part.write_text("half")
+        raise RuntimeError
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "x"
     target.write_text("old")
-    with pytest.raises(RuntimeError), aside(target) as part:
-        part.write_text("half")
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        write_half(target)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 

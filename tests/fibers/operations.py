@@ -84,7 +84,7 @@ def rms_norm(
     return out
 
 
-def fused_add_rms_norm(
+def fused_add_rms_norm(  # noqa: PLR0917 (as the operation has them)
     emulation: Emulation, dtype: DType, x: Stored, residual: Stored, weight: Stored, eps: float
 ) -> tuple[Stored, Stored]:
     """Leaves its inputs alone; returns x and residual as the operation would change them."""
@@ -127,7 +127,7 @@ def silu_and_mul(
     return out
 
 
-def rotary_embedding(
+def rotary_embedding(  # noqa: PLR0917 (as the operation has them)
     emulation: Emulation,
     dtype: DType,
     positions: Int64,
@@ -166,7 +166,7 @@ def rotary_embedding(
     return new_query, new_key
 
 
-def reshape_and_cache(
+def reshape_and_cache(  # noqa: PLR0917 (as the operation has them)
     emulation: Emulation,
     dtype: DType,
     key: Stored,

@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
     del config
     backend = os.environ.get("FREEWHEEL_TEST_CUDA")
     if backend:
-        from drivers.host_cuda import HostCuda
+        from tests.drivers.host_cuda import HostCuda
 
         HostCuda(backend)
     import freewheel

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from installed.reference import make_batch
+from tests.installed.reference import make_batch
 
 Change = Callable[[dict[str, Any]], Any]
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from installed import reference
-from installed.device import ops
-from installed.reference import DTYPES, judge
+from tests.installed import reference
+from tests.installed.device import ops
+from tests.installed.reference import DTYPES, judge
 
 HIDDEN = (1, 2, 7, 16, 33, 64, 100, 576, 4096)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from freewheel import ops
-from installed.test_arguments import arguments
+from tests.installed.test_arguments import arguments
 
 OPERATORS = (
     "rms_norm",

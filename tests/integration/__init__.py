@@ -1,0 +1,1 @@
+"""Tests with real compilers, interpreters, wheels and servers."""

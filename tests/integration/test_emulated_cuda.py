@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from drivers import build as drivers
-from fibers import build as fibers
+from tests.drivers import build as drivers
+from tests.fibers import build as fibers
 
 from .conftest import ROOT
 
@@ -49,7 +49,7 @@ class Emulated:
 
     def test(self, *arguments: str, devices: str, version: str = "12010") -> int:
         """Run the operations' tests there; the number that passed, all of those that ran."""
-        command = (sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=tests", OPERATIONS)
+        command = (sys.executable, "-m", "pytest", "-q", "-o", "pythonpath=.", OPERATIONS)
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider", *arguments],
             cwd=ROOT,
@@ -68,10 +68,10 @@ class Emulated:
         """Run ``code`` there; it fills ``result``."""
         backend = str(self.backend)
         start = (
-            f"import json\nfrom drivers.host_cuda import HostCuda\nhost = HostCuda({backend!r})\n"
+            f"import json\nfrom tests.drivers.host_cuda import HostCuda\nhost = HostCuda({backend!r})\n"
             "import torch, freewheel\nfrom freewheel import ops\nresult = {}\n"
         )
-        environment = {**self.environment(devices, version), "PYTHONPATH": str(ROOT / "tests")}
+        environment = {**self.environment(devices, version), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", f"{start}{code}\nprint('RESULT', json.dumps(result))"]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=False, timeout=300

@@ -1,0 +1,300 @@
+"""The gate: a wheel that is what its cell says passes, and each rule refuses by its own words."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.drivers.cubin import ARCHS, Kernel, images
+from wheelfab.errors import WheelError
+from wheelfab.gate import gate
+
+from .cellmaker import cells
+from .elfmaker import make_library
+from .matrixmaker import MATRIX, load
+from .wheelmaker import make_cell, make_wheel
+
+KERNELS = {"fw_a": Kernel(params=(8,))}
+NEEDED = ("libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libc.so.6", "ld-linux-x86-64.so.2")
+EXPLAINED = (
+    "aoti_torch_get_device_type",
+    "GOMP_parallel",
+    "PyModuleDef_Init",
+    "_Py_Dealloc",
+    "_ZN2at4_ops5empty4callEv",
+    "_ZN3c105ErrorD1Ev",
+    "__cxa_finalize",
+)
+
+
+def with_images(elf: bytes, archs: tuple[str, ...]) -> bytes:
+    """A library of elfmaker with a ``.nv_fatbin`` section more; the new table lies at the end."""
+    fatbin, name = images(KERNELS, archs), b".nv_fatbin\0"
+    (at,), (count,) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<H", elf, 60)
+    rows = [bytearray(elf[at + 64 * i : at + 64 * (i + 1)]) for i in range(count)]
+    start, size = struct.unpack_from("<QQ", rows[count - 1], 24)
+    names = elf[start : start + size] + name
+    body = bytearray(elf + fatbin + names)
+    struct.pack_into("<QQ", rows[count - 1], 24, len(elf) + len(fatbin), len(names))
+    place = (len(elf), len(fatbin), 0, 0, 8, 0)
+    rows.insert(count - 1, bytearray(struct.pack("<IIQQQQIIQQ", size, 1, 2, 0, *place)))
+    body += b"\0" * (-len(body) % 8)
+    struct.pack_into("<Q", body, 40, len(body))
+    struct.pack_into("<HH", body, 60, count + 1, count)
+    return bytes(body + b"".join(rows))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A wheel to make: what its libraries hold, and what else is not as usual."""
+
+    cell: str = "cu121-torch2.4"
+    kernels: Mapping[str, Any] | None = None  # of make_library
+    archs: tuple[str, ...] = ARCHS
+    files: Mapping[str, bytes] | None = None
+    wheel: Mapping[str, Any] | None = None
+
+    def make(self, folder: Path) -> Path:
+        """Write the wheel."""
+        library = make_library(**{"needed": NEEDED, "undefined": EXPLAINED, **(self.kernels or {})})
+        kernels = with_images(library, self.archs) if self.archs else library
+        files = {"freewheel/_kernels.so": kernels, "freewheel/py.typed": b"", **(self.files or {})}
+        return make_cell(folder, self.cell, files=files, **(self.wheel or {}))
+
+
+def passed(path: Path, name: str, **changes: Any) -> Any:
+    """What the gate says of the wheel in ``path`` as one of the cell ``name``."""
+    (cell,) = cells([name])
+    cell = replace(cell, variant=replace(cell.variant, **changes)) if changes else cell
+    project = load(path.parent, MATRIX).project
+    return gate(path, cell, project, version=f"0.1.0+{cell.local_version}")
+
+
+def refusal(folder: Path, case: Case, **changes: Any) -> list[str]:
+    """The lines with which the gate refuses ``case``, without the wheel's name before each."""
+    path = case.make(folder)
+    with pytest.raises(WheelError) as caught:
+        passed(path, case.cell, **changes)
+    lines = str(caught.value).splitlines()
+    assert all(line.startswith(f"{path.name}: ") for line in lines)
+    return [line.removeprefix(f"{path.name}: ") for line in lines]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(),
+        Case(cell="cu121-torch2.10"),
+        Case(cell="cpu-torch2.4", archs=()),
+        Case(kernels={"needed": ("libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libtorch.so")}),
+        Case(files={"freewheel/_C.pyi": b"", "freewheel/deep/er.py": b""}),
+    ],
+)
+def test_what_is_as_its_cell_says_passes(tmp_path: Path, case: Case) -> None:
+    path = case.make(tmp_path)
+    assert passed(path, case.cell).path == path
+
+
+@pytest.mark.parametrize(
+    ("cell", "archs", "says"),
+    [
+        (
+            "cu121-torch2.4",
+            ("80", "86", "90", "90+PTX"),
+            "device code for 8.0 8.6 9.0 9.0+PTX, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        ),
+        (
+            "cu121-torch2.4",
+            ("80", "86", "89", "90"),
+            "device code for 8.0 8.6 8.9 9.0, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        ),
+        (
+            "cu121-torch2.4",
+            ("80", "86", "89", "90", "90a", "90+PTX"),
+            "device code for 8.0 8.6 8.9 9.0 9.0+PTX 9.0a, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        ),
+        (  # B22: a suffix lost is another arch
+            "cu121-torch2.4",
+            ("80", "86", "89", "90a", "90+PTX"),
+            "device code for 8.0 8.6 8.9 9.0+PTX 9.0a, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        ),
+        (  # B20: a CUDA wheel without device code
+            "cu121-torch2.4",
+            (),
+            "device code for nothing, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        ),
+        ("cpu-torch2.4", ("80",), "device code for 8.0, not nothing"),
+    ],
+)
+def test_the_device_code_is_what_the_row_asks_for(
+    tmp_path: Path, cell: str, archs: tuple[str, ...], says: str
+) -> None:
+    assert refusal(tmp_path, Case(cell=cell, archs=archs)) == [f"{says}; see the device logs"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "libcuda.so.1",
+        "libcudart.so.12",
+        "libc10_cuda.so",
+        "libtorch_cuda.so",
+        "libnvrtc.so.12",
+        "libtorch_python.so",
+        "libpython3.12.so.1.0",
+        "libgomp.so.1",
+        "libgomp-24e2ab19.so.1.0.0",
+    ],
+)
+def test_a_library_that_is_not_there_at_load_is_no_need(tmp_path: Path, name: str) -> None:
+    case = Case(kernels={"needed": (*NEEDED, name)})
+    assert refusal(tmp_path, case) == [
+        f"freewheel/_kernels.so: needs {name}; open it at run time by name instead"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"runpath": "$ORIGIN/../torch/lib"}, "a run path: $ORIGIN/../torch/lib; "),
+        ({"rpath": "/usr/local/cuda/lib64/stubs"}, "a run path: /usr/local/cuda/lib64/stubs; "),
+        ({"runpath": ""}, "a run path: ; "),
+    ],
+)
+def test_no_run_path(tmp_path: Path, how: dict[str, str], says: str) -> None:
+    lines = refusal(tmp_path, Case(kernels=how))
+    assert [line.replace("None", "") for line in lines] == [
+        f"freewheel/_kernels.so: {says}set SKIP_BUILD_RPATH"
+    ]
+
+
+@pytest.mark.parametrize("stack", [7, None])
+def test_no_executable_stack(tmp_path: Path, stack: int | None) -> None:
+    assert refusal(tmp_path, Case(kernels={"stack": stack})) == [
+        "freewheel/_kernels.so: an executable stack; add .note.GNU-stack to the assembler files"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cuInit",
+        "cuTensorMapEncodeTiled",
+        "cudaMalloc",
+        "nvrtcCompileProgram",
+        "__cudaRegisterFatBinary",
+        "_ZN2at4cuda20getCurrentCUDAStreamEv",
+        "_ZN3c104cuda9SetDeviceEi",
+        "nosuch",
+        "_Z6nosuchv",
+    ],
+)
+@pytest.mark.parametrize("kind", ["undefined", "weak"])
+def test_an_undefined_symbol_is_explained_or_refused(tmp_path: Path, name: str, kind: str) -> None:
+    case = Case(kernels={"undefined": EXPLAINED, kind: (*EXPLAINED, name)})
+    assert refusal(tmp_path, case) == [
+        f"freewheel/_kernels.so: 1 undefined symbols that nothing explains: {name}"
+    ]
+
+
+def test_of_many_unexplained_symbols_five_are_named(tmp_path: Path) -> None:
+    case = Case(kernels={"undefined": tuple(f"lost_{i}" for i in range(9, 0, -1))})
+    assert refusal(tmp_path, case) == [
+        "freewheel/_kernels.so: 9 undefined symbols that nothing explains: "
+        "lost_1, lost_2, lost_3, lost_4, lost_5"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "freewheel/csrc/table.cpp",
+        "freewheel.libs/libcudart-984fdb42.so.12",
+        "freewheel/__pycache__/ops.cpython-311.pyc",
+        "freewheel/attention.cu",
+        "freewheel/build.log",
+    ],
+)
+def test_no_file_that_no_rule_explains(tmp_path: Path, name: str) -> None:
+    case = Case(files={name: b"x"})
+    assert refusal(tmp_path, case) == [
+        f"files that no rule explains: {name}; mend project.sources"
+    ]
+
+
+def test_no_more_bytes_than_the_budget(tmp_path: Path) -> None:
+    size = Case().make(tmp_path).stat().st_size
+    assert passed(tmp_path / Case().make(tmp_path).name, Case().cell, size_budget=size)
+    assert refusal(tmp_path, Case(), size_budget=size - 1) == [
+        f"{size:,} bytes, over the budget of {size - 1:,}; raise size-budget or ship fewer archs"
+    ]
+
+
+def test_the_version_is_the_one_set_before_the_build(tmp_path: Path) -> None:
+    assert refusal(tmp_path, Case(wheel={"public": "0.2.0"})) == [
+        "version 0.2.0+cu121.torch2.4, not 0.1.0+cu121.torch2.4; set it before the build"
+    ]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "cp310-abi3-linux_x86_64",
+        "cp310-abi3-manylinux_2_31_x86_64",
+        "cp311-abi3-manylinux_2_28_x86_64",
+        "cp310-cp310-manylinux_2_28_x86_64",
+    ],
+)
+def test_the_tag_is_the_rows(tmp_path: Path, tag: str) -> None:
+    assert refusal(tmp_path, Case(wheel={"tag": tag})) == [
+        f"tag {tag}, not cp310-abi3-manylinux_2_28_x86_64; see wheel.py-api and the glibc floor"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("requires", "found"),
+    [
+        ((), "None"),
+        (("torch",), "torch"),
+        (("torch>=2.4.1",), "torch>=2.4.1"),
+        (("torch==2.4.1",), "torch==2.4.1"),
+        (("torch>=2.4.1,<2.5; sys_platform == 'linux'",), "None"),
+    ],
+)
+def test_the_torch_requirement_is_the_pins(
+    tmp_path: Path, requires: tuple[str, ...], found: str
+) -> None:
+    (line,) = refusal(tmp_path, Case(wheel={"requires_dist": requires}))
+    assert line in (
+        f"METADATA: Requires-Dist {found}, not torch{bounds}"
+        for bounds in ("<2.5,>=2.4.1", ">=2.4.1,<2.5")
+    )
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    case = Case(
+        cell="cpu-torch2.4",
+        kernels={"needed": ("libcuda.so.1",), "undefined": ("cuInit",), "stack": 7},
+        files={"freewheel/notes.txt": b"x"},
+        wheel={"public": "3"},
+    )
+    lines = refusal(tmp_path, case)
+    assert [line.partition(";")[0] for line in lines] == [
+        "version 3+cpu.torch2.4, not 0.1.0+cpu.torch2.4",
+        "files that no rule explains: freewheel/notes.txt",
+        "device code for 8.0 8.6 8.9 9.0 9.0+PTX, not nothing",
+        "freewheel/_kernels.so: needs libcuda.so.1",
+        "freewheel/_kernels.so: an executable stack",
+        "freewheel/_kernels.so: 1 undefined symbols that nothing explains: cuInit",
+    ]
+
+
+def test_a_broken_wheel_is_refused_before_anything_else(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, omit=("RECORD",))
+    with pytest.raises(WheelError, match="RECORD: is missing"):
+        passed(path, "cu121-torch2.4")
