@@ -105,7 +105,8 @@ def _import_torch(record: Mapping[str, Any]) -> ModuleType:
             f"freewheel {record['version']} needs torch{wanted}, but {what}",
             next_step=f'pip install "torch{wanted}"',
         ) from error
-    return torch
+    module: ModuleType = torch
+    return module
 
 
 def check_torch(record: Mapping[str, Any], found: str) -> None:

@@ -103,7 +103,10 @@ def index_command(options: Namespace) -> None:
     matrix, cells, _ = _cells(options.matrix, ())
     target = Path(options.target) if options.target else matrix.root / "build" / "index"
     write_index(built_wheels(matrix.root, cells), target)
-    console.result(str(target))
+    if options.json:
+        console.result_json({"index": target})
+    else:
+        console.result(str(target))
 
 
 def publish_command(options: Namespace) -> None:
@@ -113,7 +116,10 @@ def publish_command(options: Namespace) -> None:
     matrix, cells, _ = _cells(options.matrix, ())
     wheels = built_wheels(matrix.root, cells)
     publish(wheels, Path(options.target), expected=cells)
-    console.result(f"{len(wheels)} wheels in {options.target}")
+    if options.json:
+        console.result_json({"folder": options.target, "wheels": [wheel.file for wheel in wheels]})
+    else:
+        console.result(f"{len(wheels)} wheels in {options.target}")
 
 
 def lint_import_command(options: Namespace) -> None:
@@ -156,7 +162,10 @@ def docs_command(options: Namespace) -> None:
     stale = write_docs(folder, check=options.check)
     if stale and options.check:
         raise UsageError("out of date: " + ", ".join(stale), next_step="run `wheelfab docs`")
-    console.result("\n".join(stale) or "up to date")
+    if options.json:
+        console.result_json({"stale": stale})
+    else:
+        console.result("\n".join(stale) or "up to date")
 
 
 def _cells(path: str, names: Sequence[str]) -> tuple[Matrix, tuple[Cell, ...], Expansion]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import tomlkit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tomlkit.exceptions import ParseError
 from tomlkit.items import Table
 
 from wheelfab.errors import BuildError, MatrixError
@@ -20,6 +21,7 @@ from wheelfab.plan import Plan
 from wheelfab.records import file_digest, read_json, write_json
 from wheelfab.toolchain.torch import TorchTree
 from wheelfab.variant import Cell
+from wheelfab.wheel import repack
 
 _SCHEMA = 1
 
@@ -61,6 +63,7 @@ def make_wheel(
     wheels = sorted(out.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(f"{len(wheels)} wheels where one was due", where=cell.id)
+    repack(wheels[0], wheels[0], plan.source.epoch)  # neither umask nor zip tool shows any more
     gate(wheels[0], cell, plan.matrix.project, version=version)
 
 
@@ -144,8 +147,11 @@ def _lay_parts(results: tuple[Path, ...], prebuilt: Path) -> None:
 
 def _set_metadata(pyproject: Path, cell: Cell) -> str:
     """Set version, torch requirement and Python range of the staged project; return the version."""
-    document = tomlkit.parse(pyproject.read_text(encoding="utf-8"))
-    project = document["project"]
+    try:
+        document = tomlkit.parse(pyproject.read_text(encoding="utf-8"))
+    except ParseError as error:
+        raise MatrixError(f"not TOML: {error}", where="pyproject.toml") from error
+    project = document.get("project")
     if not isinstance(project, Table) or "version" not in project:
         raise MatrixError(
             "no static project.version",

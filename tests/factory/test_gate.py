@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from tests.drivers.cubin import ARCHS, Kernel, images
+from tests.drivers.cubin import ARCHS
 from wheelfab.errors import WheelError
 from wheelfab.gate import gate
+from wheelfab.model import Project
 
 from .cellmaker import cells
 from .elfmaker import make_library
+from .imagemaker import with_images
 from .matrixmaker import MATRIX, load
 from .wheelmaker import make_cell, make_wheel
 
-KERNELS = {"fw_a": Kernel(params=(8,))}
 NEEDED = ("libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libc.so.6", "ld-linux-x86-64.so.2")
 EXPLAINED = (
     "aoti_torch_get_device_type",
@@ -30,23 +32,6 @@ EXPLAINED = (
     "_ZN3c105ErrorD1Ev",
     "__cxa_finalize",
 )
-
-
-def with_images(elf: bytes, archs: tuple[str, ...]) -> bytes:
-    """A library of elfmaker with a ``.nv_fatbin`` section more; the new table lies at the end."""
-    fatbin, name = images(KERNELS, archs), b".nv_fatbin\0"
-    (at,), (count,) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<H", elf, 60)
-    rows = [bytearray(elf[at + 64 * i : at + 64 * (i + 1)]) for i in range(count)]
-    start, size = struct.unpack_from("<QQ", rows[count - 1], 24)
-    names = elf[start : start + size] + name
-    body = bytearray(elf + fatbin + names)
-    struct.pack_into("<QQ", rows[count - 1], 24, len(elf) + len(fatbin), len(names))
-    place = (len(elf), len(fatbin), 0, 0, 8, 0)
-    rows.insert(count - 1, bytearray(struct.pack("<IIQQQQIIQQ", size, 1, 2, 0, *place)))
-    body += b"\0" * (-len(body) % 8)
-    struct.pack_into("<Q", body, 40, len(body))
-    struct.pack_into("<HH", body, 60, count + 1, count)
-    return bytes(body + b"".join(rows))
 
 
 @dataclass(frozen=True)
@@ -67,12 +52,18 @@ class Case:
         return make_cell(folder, self.cell, files=files, **(self.wheel or {}))
 
 
+@lru_cache
+def project() -> Project:
+    """The project of the small matrix."""
+    with TemporaryDirectory() as folder:
+        return load(Path(folder), MATRIX).project
+
+
 def passed(path: Path, name: str, **changes: Any) -> Any:
     """What the gate says of the wheel in ``path`` as one of the cell ``name``."""
     (cell,) = cells([name])
     cell = replace(cell, variant=replace(cell.variant, **changes)) if changes else cell
-    project = load(path.parent, MATRIX).project
-    return gate(path, cell, project, version=f"0.1.0+{cell.local_version}")
+    return gate(path, cell, project(), version=f"0.1.0+{cell.local_version}")
 
 
 def refusal(folder: Path, case: Case, **changes: Any) -> list[str]:
@@ -204,10 +195,8 @@ def test_an_undefined_symbol_is_explained_or_refused(tmp_path: Path, name: str, 
 
 def test_of_many_unexplained_symbols_five_are_named(tmp_path: Path) -> None:
     case = Case(kernels={"undefined": tuple(f"lost_{i}" for i in range(9, 0, -1))})
-    assert refusal(tmp_path, case) == [
-        "freewheel/_kernels.so: 9 undefined symbols that nothing explains: "
-        "lost_1, lost_2, lost_3, lost_4, lost_5"
-    ]
+    text = "9 undefined symbols that nothing explains: lost_1, lost_2, lost_3, lost_4, lost_5"
+    assert refusal(tmp_path, case) == [f"freewheel/_kernels.so: {text}"]
 
 
 @pytest.mark.parametrize(
@@ -222,9 +211,7 @@ def test_of_many_unexplained_symbols_five_are_named(tmp_path: Path) -> None:
 )
 def test_no_file_that_no_rule_explains(tmp_path: Path, name: str) -> None:
     case = Case(files={name: b"x"})
-    assert refusal(tmp_path, case) == [
-        f"files that no rule explains: {name}; mend project.sources"
-    ]
+    assert refusal(tmp_path, case) == [f"files that no rule explains: {name}; mend project.sources"]
 
 
 def test_no_more_bytes_than_the_budget(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ def to_torch(stored: Stored, dtype: DType) -> torch.Tensor:
 
 def from_torch(tensor: torch.Tensor) -> Float64:
     """The same numbers."""
-    return tensor.to(torch.float64).numpy()
+    numbers: Float64 = tensor.to(torch.float64).numpy()
+    return numbers
 
 
 def rms_norm(dtype: DType, x: Stored, weight: Stored, eps: float) -> Float64:

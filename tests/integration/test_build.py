@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,7 +14,7 @@ import pytest
 from wheelfab.fatbin import archs_of
 from wheelfab.wheel import verify_wheel
 
-from .conftest import ROOT, Wheelfab
+from .conftest import Wheelfab
 
 CELLS = [f"{cuda}-torch{pin}" for cuda in ("cu118", "cu121") for pin in ("2.4", "2.13", "2.10")]
 
@@ -130,7 +129,9 @@ def test_the_printed_device_compile_makes_what_its_environment_says(tiny: Wheelf
     (device,) = [action for action in plan["actions"] if action["kind"] == "device"]
     (command,) = device["commands"]
     assert command.count("8.0") == 1  # the archs are in the environment and nowhere else
-    env = {name: os.environ[name] for name in ("PATH", "HOME", "WHEELFAB_STORE") if name in os.environ}
+    env = {
+        name: os.environ[name] for name in ("PATH", "HOME", "WHEELFAB_STORE") if name in os.environ
+    }
     typed = command.replace("TORCH_CUDA_ARCH_LIST='8.0;9.0+PTX'", "TORCH_CUDA_ARCH_LIST=8.0")
     done = by_hand(typed, tiny.root, env)
     assert done.returncode == 0, done.stderr

@@ -68,7 +68,8 @@ class Emulated:
         """Run ``code`` there; it fills ``result``."""
         backend = str(self.backend)
         start = (
-            f"import json\nfrom tests.drivers.host_cuda import HostCuda\nhost = HostCuda({backend!r})\n"
+            "import json\nfrom tests.drivers.host_cuda import HostCuda\n"
+            f"host = HostCuda({backend!r})\n"
             "import torch, freewheel\nfrom freewheel import ops\nresult = {}\n"
         )
         environment = {**self.environment(devices, version), "PYTHONPATH": str(ROOT)}

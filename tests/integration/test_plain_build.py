@@ -1,4 +1,4 @@
-"""A plain `pip wheel` of this repository: a working CPU wheel beside a torch, one sentence without."""
+"""A plain `pip wheel` of this repository: a CPU wheel that works beside a torch, or a sentence."""
 
 from __future__ import annotations
 

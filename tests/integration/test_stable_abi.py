@@ -28,7 +28,8 @@ def compile_c(folder: Path, text: str, *flags: str) -> str:
     """Compile and run a C program; what it printed."""
     source = folder / "x.c"
     source.write_text(text)
-    command = ["gcc", "-Wall", "-Werror", f"-I{ROOT / 'csrc'}", *flags, "-o", folder / "x", source]
+    includes = f"-I{ROOT / 'csrc'}"
+    command = ("gcc", "-Wall", "-Werror", includes, *flags, "-o", str(folder / "x"), str(source))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return subprocess.run([folder / "x"], capture_output=True, text=True, check=True).stdout

@@ -6,4 +6,5 @@ from pathlib import Path
 
 def answer() -> int:
     """What the compiled part says."""
-    return ctypes.CDLL(str(Path(__file__).parent / "_kernels.so")).tiny_answer()
+    library = ctypes.CDLL(str(Path(__file__).parent / "_kernels.so"))
+    return int(library.tiny_answer())
