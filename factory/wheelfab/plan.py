@@ -238,7 +238,7 @@ class _Planner:
                     "epoch": self.source.epoch,
                     "size-budget": cell.variant.size_budget,
                     "tools": _versions(_WHEEL_TOOLS),
-                    "code": _code("compose.py", "wheel.py", "gate.py"),
+                    "code": _code("archive.py", "compose.py", "gate.py", "manifest.py", "wheel.py"),
                 },
                 pin=cell.pin.key,
                 need_keys=self._keys(needs),

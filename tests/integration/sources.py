@@ -6,7 +6,22 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from .conftest import ROOT
+from .conftest import ROOT, Wheelfab
+
+
+def repository_with(root: Path, rows: str) -> Wheelfab:
+    """A copy of this repository in ``root`` with ``rows`` added to its matrix.
+
+    It shares what the repository has compiled so far, so that only what is new is compiled.
+    """
+    copy_sources(root)
+    stored = ROOT / "build" / "store"
+    if stored.is_dir():
+        (root / "build").mkdir()
+        (root / "build" / "store").symlink_to(stored)
+    with (root / "matrix.toml").open("a", encoding="utf-8") as file:
+        file.write(rows)
+    return Wheelfab(root)
 
 
 def copy_sources(target: Path) -> None:

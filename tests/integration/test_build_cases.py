@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from wheelfab.errors import BuildError, InfrastructureError, ToolchainError
+from wheelfab.store import default_root
 
 from .conftest import ROOT, TINY, Wheelfab
 from .test_toolchain_host import imitation
@@ -145,7 +146,7 @@ def test_b65_the_same_bytes_under_another_umask_clock_language_and_folder(tmp_pa
             "LC_ALL": language,
             "PYTHONHASHSEED": seed,
             "HOME": str(root),
-            "WHEELFAB_STORE": os.environ.get("WHEELFAB_STORE", str(default_store())),
+            "WHEELFAB_STORE": str(default_root()),
         }
         done = subprocess.run(
             ["sh", "-c", f'umask {umask}; exec "$@"', "sh", *command],
@@ -159,13 +160,6 @@ def test_b65_the_same_bytes_under_another_umask_clock_language_and_folder(tmp_pa
         made.append({wheel.name: wheel.read_bytes() for wheel in wheels})
     assert len(made[0]) == 3
     assert made[0] == made[1]
-
-
-def default_store() -> Path:
-    """Where toolchains are kept when nobody says otherwise."""
-    from wheelfab.store import default_root
-
-    return default_root()
 
 
 @pytest.mark.parametrize(

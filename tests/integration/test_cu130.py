@@ -21,8 +21,7 @@ from wheelfab.fatbin import (
 )
 from wheelfab.wheel import Wheel, verify_wheel
 
-from .conftest import ROOT, Wheelfab
-from .sources import copy_sources
+from .sources import repository_with
 
 ROW = """
 [variants.cu130]
@@ -59,14 +58,7 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     """The wheels of both routes, from this repository's sources; what it has stored is reused."""
     root = tmp_path_factory.mktemp("cu130") / "repository"
-    copy_sources(root)
-    stored = ROOT / "build" / "store"
-    if stored.is_dir():
-        (root / "build").mkdir()
-        (root / "build" / "store").symlink_to(stored)
-    with (root / "matrix.toml").open("a", encoding="utf-8") as file:
-        file.write(ROW)
-    results = Wheelfab(root).json("build", *CUBIN_ABI)
+    results = repository_with(root, ROW).json("build", *CUBIN_ABI)
     found = {}
     for result in results:
         wheel = verify_wheel(Path(result["wheel"]))

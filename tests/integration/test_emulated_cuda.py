@@ -13,8 +13,9 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -22,8 +23,17 @@ from tests.drivers import build as drivers
 from tests.fibers import build as fibers
 
 from .conftest import ROOT
+from .sources import repository_with
 
 OPERATIONS = "tests/installed/test_operations.py"
+CLASSIC = """
+[torch."2.13"]
+run-on = ["2.13.0"]
+
+[variants.cu121c]
+cuda = "12.1"
+torch = ["2.13"]
+"""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,7 @@ class Emulated:
     kernels: Path
     backend: Path
     log: Path
+    site: Path | None = None  # a folder that holds another freewheel than the installed one
 
     def environment(self, devices: str, version: str = "12010") -> dict[str, str]:
         """The variables for ``devices`` (capabilities) under a driver of CUDA ``version``."""
@@ -45,6 +56,7 @@ class Emulated:
             "FAKECUDA_DEVICES": devices,
             "FAKECUDA_VERSION": version,
             "FAKECUDA_LOG": str(self.log),
+            "PYTHONPATH": os.pathsep.join(map(str, filter(None, (self.site, ROOT)))),
         }
 
     def test(self, *arguments: str, devices: str, version: str = "12010") -> int:
@@ -72,10 +84,14 @@ class Emulated:
             f"host = HostCuda({backend!r})\n"
             "import torch, freewheel\nfrom freewheel import ops\nresult = {}\n"
         )
-        environment = {**self.environment(devices, version), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", f"{start}{code}\nprint('RESULT', json.dumps(result))"]
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=300
+            command,
+            env=self.environment(devices, version),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         answer: dict[str, str] = json.loads(done.stdout.rpartition("RESULT ")[2])
@@ -116,6 +132,18 @@ def test_every_operation_is_right_on_the_device(emulated: Emulated) -> None:
         "fw_paged_attention",
         "fw_paged_attention_reduce",
     }
+
+
+def test_the_classic_binding_is_as_right(emulated: Emulated, tmp_path: Path) -> None:
+    repository = repository_with(tmp_path / "repository", CLASSIC)
+    (result,) = repository.json("build", "cu121c")
+    with ZipFile(result["wheel"]) as archive:
+        archive.extractall(tmp_path / "site")
+    classic = replace(emulated, site=tmp_path / "site")
+    code = "result['abi'] = freewheel.build()['torch']['abi']"
+    assert classic.run(code, devices="8.0") == {"abi": "classic"}
+    assert classic.test(devices="8.0") > 200
+    assert "fw_paged_attention_reduce_bf16" in launched(emulated.log)
 
 
 @pytest.mark.parametrize(
