@@ -117,7 +117,8 @@ def publish_command(options: Namespace) -> None:
     wheels = built_wheels(matrix.root, cells)
     publish(wheels, Path(options.target), expected=cells)
     if options.json:
-        console.result_json({"folder": options.target, "wheels": [wheel.file for wheel in wheels]})
+        names = [item.wheel.file for item in wheels if item.wheel is not None]
+        console.result_json({"folder": options.target, "wheels": names})
     else:
         console.result(f"{len(wheels)} wheels in {options.target}")
 

@@ -1,4 +1,4 @@
-"""B09: a compile that ran out of memory is tried once more at half the jobs, and only such a one."""
+"""B09: a compile that ran out of memory is tried again at half the jobs, and only such a one."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Compiler:
 
 def make(root: Path, compiler: Compiler, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the part that every cell shares, with ``jobs`` jobs; its stored result."""
-    monkeypatch.setattr(module.run, "run", compiler.run)
-    monkeypatch.setattr(module.machine, "jobs", lambda: jobs)
+    monkeypatch.setattr("wheelfab.build.run.run", compiler.run)
+    monkeypatch.setattr("wheelfab.build.machine.jobs", lambda: jobs)
     planned, folders = plan_of(root), Folders(root=root)
     folders.work.mkdir(parents=True)
     maker = module._Maker(planned, folders, Store(root / "store"), Store(folders.build / "store"))
@@ -66,7 +66,9 @@ def test_a_second_time_it_is_an_error_that_says_memory(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler = Compiler(KILLED, KILLED, KILLED)
-    with pytest.raises(InfrastructureError, match="out of memory; free memory, or build with fewer"):
+    with pytest.raises(
+        InfrastructureError, match="out of memory; free memory, or build with fewer"
+    ):
         make(root, compiler, 6, monkeypatch)
     assert compiler.jobs == [6, 3]
 

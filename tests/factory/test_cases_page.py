@@ -18,7 +18,7 @@ ROWS = [
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def names_in(path: str) -> frozenset[str]:
     """The test functions of a file."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
@@ -39,4 +39,4 @@ def test_a_case_is_held_by_tests_that_exist(row: list[str]) -> None:
     assert named
     for path, name in named:
         assert (ROOT / path).is_file(), path
-        assert name in tests_in(path), f"{path}::{name}"
+        assert name in names_in(path), f"{path}::{name}"

@@ -122,9 +122,7 @@ def test_it_is_made_again_when_a_local_project_changes(matrix: Matrix, seams: Se
     assert len(list((matrix.root / "build/sessions").iterdir())) == 1
 
 
-def test_an_environment_that_was_not_finished_is_made_again(
-    matrix: Matrix, seams: Seams
-) -> None:
+def test_an_environment_that_was_not_finished_is_made_again(matrix: Matrix, seams: Seams) -> None:
     run_session(matrix, "lint", [], python=PYTHON)
     (ready,) = (matrix.root / "build/sessions").glob("*/ready.json")
     ready.unlink()
@@ -134,9 +132,8 @@ def test_an_environment_that_was_not_finished_is_made_again(
     assert not (ready.parent / "half").exists()
 
 
-def test_another_session_with_a_longer_name_keeps_its_environment(
-    matrix: Matrix, seams: Seams
-) -> None:
+@pytest.mark.usefixtures("seams")
+def test_another_session_with_a_longer_name_keeps_its_environment(matrix: Matrix) -> None:
     run_session(matrix, "lint-cpp", [], python=PYTHON)
     run_session(matrix, "lint", [], python=PYTHON)
     assert homes(matrix) == {"lint", "lint-cpp"}

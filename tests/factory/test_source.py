@@ -1,4 +1,4 @@
-"""The source tree: files by pattern in one order, links and caches left out, reads within bounds."""
+"""The source tree: files by pattern in one order, no links or caches, reads within bounds."""
 
 from __future__ import annotations
 

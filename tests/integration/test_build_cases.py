@@ -115,7 +115,7 @@ def test_b62_a_module_added_and_deleted_is_not_shipped(tiny: Wheelfab) -> None:
 
 def test_b62_what_was_compiled_for_one_source_is_in_no_other_wheel(tiny: Wheelfab) -> None:
     ask = "import sys; sys.path.insert(0, sys.argv[1]); import tiny; print(tiny.answer())"
-    answers = []
+    answers: list[int] = []
     for number in (42, 43, 42):
         (tiny.root / "csrc/base.c").write_text(f"int tiny_answer(void) {{ return {number}; }}\n")
         (result,) = tiny.json("build", CELL)

@@ -42,14 +42,18 @@ KNOWN = "variants: cu118, cu121; or a cell such as cu118-torch2.4"
         (
             ["loop", "--variant", "cu121-torch2.4"],
             UsageError,
-            "error: cu121-torch2.4: was not built, or its record cannot be read; "
-            "run `wheelfab build cu121-torch2.4`",
+            (
+                "error: cu121-torch2.4: was not built, or its record cannot be read; "
+                "run `wheelfab build cu121-torch2.4`"
+            ),
         ),
         (
             ["--matrix", "other.toml", "build"],
             MatrixError,
-            "error: other.toml: cannot be read: No such file or directory; "
-            "run in the folder of matrix.toml, or name the file",
+            (
+                "error: other.toml: cannot be read: No such file or directory; "
+                "run in the folder of matrix.toml, or name the file"
+            ),
         ),
         (["index"], PublishError, "there is no wheel to list; build first"),
         (["publish", "served"], PublishError, "cu118-torch2.4: missing (it was not built)"),
@@ -136,10 +140,10 @@ def test_without_a_compiler_there_is_a_sentence(tiny: Wheelfab, tmp_path: Path) 
 def test_the_json_of_each_command_is_one_document(tiny: Wheelfab) -> None:
     """Progress is on stderr: a pipe into a JSON reader works whatever the command."""
     assert {item["id"] for item in tiny.json("plan")["cells"]} >= {"cu118-torch2.4"}
-    (built,) = tiny.json("build", "cu121-torch2.10")
-    assert Path(built["wheel"]).is_file()
+    wheels = [Path(item["wheel"]).name for item in tiny.json("build")]
     assert tiny.json("index")["index"] == str(tiny.root / "build" / "index")
-    assert tiny.json("compat")["absent"][0]["state"] == "missing"
+    assert tiny.json("compat")["absent"] == []
+    assert sorted(tiny.json("publish", "served")["wheels"]) == sorted(wheels)
     assert "matrix.md" in tiny.json("docs")["stale"]
     assert tiny.json("docs") == {"stale": []}
 

@@ -1,4 +1,4 @@
-"""Real processes through the one door: endings, time-outs, interrupts, a clean environment, logs."""
+"""Real processes through the one door: endings, time-outs, interrupts, environments, logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,13 @@ def shell(text: str) -> tuple[str, ...]:
     return ("sh", "-c", text)
 
 
-def alive(number: int) -> bool:
-    """Whether a process is there and no zombie."""
+def dead(number: int) -> bool:
+    """Whether a process is gone, or a zombie."""
     try:
         state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return state != "Z"
+        return True
+    return state == "Z"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
@@ -86,14 +87,12 @@ def test_it_reads_nothing_from_our_terminal() -> None:
 
 def test_a_time_out_kills_the_whole_group_and_keeps_what_was_said(tmp_path: Path) -> None:
     started = time.monotonic()
-    done = run(
-        shell(f"echo before; {FAMILY}"), env=tool_environment(), cwd=tmp_path, timeout=1.0
-    )
+    done = run(shell(f"echo before; {FAMILY}"), env=tool_environment(), cwd=tmp_path, timeout=1.0)
     assert time.monotonic() - started < 20
     assert (done.returncode, done.ending, done.ok) == (None, "timed out", False)
     assert done.stdout == "before\n"
     for number in family(tmp_path):
-        wait_until(lambda number=number: not alive(number))
+        wait_until(partial(dead, number))
 
 
 def test_stop_all_ends_what_other_threads_run(tmp_path: Path) -> None:
@@ -109,7 +108,7 @@ def test_stop_all_ends_what_other_threads_run(tmp_path: Path) -> None:
     thread.join(timeout=20)
     assert endings == ["SIGKILL"]
     for number in numbers:
-        wait_until(lambda number=number: not alive(number))
+        wait_until(partial(dead, number))
 
 
 def test_an_interrupt_kills_the_group_and_is_passed_on(tmp_path: Path) -> None:
@@ -129,7 +128,7 @@ def test_an_interrupt_kills_the_group_and_is_passed_on(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGINT
     assert err.rstrip().endswith("KeyboardInterrupt")
     for number in numbers:
-        wait_until(lambda number=number: not alive(number))
+        wait_until(partial(dead, number))
 
 
 def test_a_started_process_is_stopped_with_its_group(tmp_path: Path) -> None:
@@ -137,7 +136,7 @@ def test_a_started_process_is_stopped_with_its_group(tmp_path: Path) -> None:
     numbers = family(tmp_path)
     assert stop(process) == -signal.SIGKILL
     for number in numbers:
-        wait_until(lambda number=number: not alive(number))
+        wait_until(partial(dead, number))
 
 
 HOSTILE = {
