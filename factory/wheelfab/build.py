@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfab import console, lock, machine, run
-from wheelfab.errors import BuildError, FactoryError, InfrastructureError, ToolchainError
+from wheelfab.diagnosis import NO_MEMORY, compile_flags, failure
+from wheelfab.errors import FactoryError, InfrastructureError, ToolchainError
 from wheelfab.plan import Action, ActionKind, Plan, fill, python
 from wheelfab.records import aside, file_digest, read_json, write_json
 from wheelfab.store import Store
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
 FLAGS = "flags.json"  # beside a part's libraries: what its compilers were told
 _STEP_TIMEOUT = 3600.0
 _NEEDED_DISK = 1 * machine.GIB
-_NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
-_NO_DISK = re.compile(r"No space left on device|Disk quota exceeded")
-_FIRST_ERROR = re.compile(
-    r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE
-)
 
 
 class CellState(StrEnum):
@@ -262,7 +257,7 @@ class _Maker:
         try:
             self._run_steps(action, places, log, jobs)
         except InfrastructureError:
-            if jobs == 1 or action.kind is not ActionKind.PART or not _NO_MEMORY.search(_text(log)):
+            if jobs == 1 or action.kind is not ActionKind.PART or not NO_MEMORY.search(_text(log)):
                 raise
             console.warn(f"{action.id}: out of memory with {jobs} jobs; again with {jobs // 2}")
             self._run_steps(action, places, log, jobs // 2)
@@ -316,28 +311,6 @@ class _Maker:
             need for need in self.plan.closure(action) if need.pin and need.kind is ActionKind.PART
         )
         return Parts(results=tuple(needs.values()), torch=self._torch(binding), key=action.key)
-
-
-def compile_flags(log: str) -> tuple[str, ...]:
-    """The compiler flags in a log of ``cmake --build --verbose``, sorted; folders are left out."""
-    calls = (line.split() for line in log.splitlines())
-    flags = {word.partition("=/")[0] for words in calls if "-c" in words for word in words}
-    shown = (flag for flag in flags if flag.startswith("-") and "/" not in flag)
-    return tuple(sorted(set(shown) - {"-c", "-o", "-MD", "-MT", "-MF", "-isystem"}))
-
-
-def failure(action: Action, done: run.Completed, log: Path) -> FactoryError:
-    """Name a failed step for what it is: no memory, no disk, or an error in the code."""
-    output = done.stdout + done.stderr
-    where = f"{action.id} ({', '.join(action.cells)})"
-    if done.ending == "SIGKILL" or _NO_MEMORY.search(output):
-        what, step = "out of memory", "free memory, or build with fewer jobs"
-        return InfrastructureError(what, where=where, next_step=f"{step}; log: {log}")
-    if _NO_DISK.search(output):
-        return InfrastructureError("disk full", where=where, next_step=f"free disk; log: {log}")
-    first = _FIRST_ERROR.search(output)
-    text = first[0].strip() if first else output.strip()[-500:]
-    return BuildError(f"{done.ending}: {text}", where=where, next_step=f"log: {log}")
 
 
 def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResult:

@@ -16,7 +16,7 @@ FLOORS = (
     {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source"},
     {"toolchain", "plan"},
-    {"plan_view", "gate", "compose", "build"},
+    {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"loops", "imports"},
     {"compat"},
     {"index"},

@@ -6,6 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from wheelfab.matrix import load_matrix
+from wheelfab.resolve import BUILT_IN_SESSIONS
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?m)^# /// script\n(?P<body>(?:^#(?: .*)?\n)+)^# ///$")
 
@@ -25,3 +28,11 @@ def test_dependencies_equal_wheelfabs() -> None:
     block = script_metadata()
     assert block["dependencies"] == project["dependencies"]
     assert block["requires-python"] == project["requires-python"]
+
+
+def test_the_readme_names_every_session() -> None:
+    matrix = load_matrix(ROOT / "matrix.toml")
+    builds = [f"build-{variant.name}" for variant in matrix.variants]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for session in (*BUILT_IN_SESSIONS, *builds, *matrix.sessions):
+        assert re.search(rf"`(nox -s )?{session}[ `]", readme), session

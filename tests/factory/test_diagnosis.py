@@ -1,4 +1,4 @@
-"""A failed step is called what it is, and the states of the cells follow from the actions."""
+"""A failed step is called what it is, whatever the compiler printed around it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfab.build import failure
+from wheelfab.diagnosis import failure
 from wheelfab.errors import BuildError, InfrastructureError
 from wheelfab.plan import Action, ActionKind
 from wheelfab.run import Completed
