@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 from tomlkit.exceptions import ParseError
 from tomlkit.items import Table
 
-from wheelfab.errors import BuildError, MatrixError
 from wheelfab.elf import is_elf
+from wheelfab.errors import BuildError, MatrixError
 from wheelfab.facts import AbiKind, cuda_release
 from wheelfab.fatbin import archs_of
 from wheelfab.gate import gate

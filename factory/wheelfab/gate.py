@@ -39,6 +39,7 @@ class _Library:
     name: str
     elf: Elf
     archs: tuple[str, ...]
+    executable: bool
 
 
 def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
@@ -67,12 +68,18 @@ _Flaw = tuple[str, str, str]
 
 def _libraries(path: Path) -> Iterator[_Library]:
     with TemporaryDirectory(prefix="wheelfab-") as folder, zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
+        for info in archive.infolist():
+            name = info.filename
             if name.endswith(".so") or _PROGRAM.fullmatch(name):
                 file = Path(archive.extract(name, folder))
                 if not name.endswith(".so") and not is_elf(file):
                     continue  # a stray, as _contents says
-                yield _Library(name=name, elf=read_elf(file), archs=archs_of(file))
+                yield _Library(
+                    name=name,
+                    elf=read_elf(file),
+                    archs=archs_of(file),
+                    executable=bool(info.external_attr >> 16 & 0o100),
+                )
 
 
 def _identity(wheel: Wheel, cell: Cell, project: Project, version: str) -> Iterator[_Flaw]:
@@ -116,6 +123,8 @@ def _wanted_archs(cell: Cell) -> set[str]:
 
 def _library(library: _Library) -> Iterator[_Flaw]:
     elf = library.elf
+    if not library.name.endswith(".so") and not library.executable:
+        yield library.name, "a program without its exec bit", "install it with install(TARGETS)"
     foreign = [name for name in elf.needed if not _NEEDED.fullmatch(name)]
     if foreign:
         yield library.name, f"needs {', '.join(foreign)}", "open it at run time by name instead"

@@ -148,6 +148,9 @@ def test_a_library_that_does_not_load() -> None:
     seen = state(answer)
     assert seen.status is Status.CUDA_UNAVAILABLE
     assert seen.reason == f"the driver library {LIBRARY} does not load: invalid ELF header"
+    missing = "libcuda.so.1: cannot open shared object file: No such file or directory"
+    unreached = state(Answer(how=Asked.PROGRAM, data={"not_loaded": missing}))
+    assert "the loader does not look in its folder" in unreached.reason
     nothing = state(answer, seen=Files("535.1", ("nvidia0",), dxg=False, libraries=()))
     assert "although there is /dev/nvidia0 and kernel module 535.1" in nothing.reason
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from freewheel.device.child import Answer, ending
 from freewheel.device.codes import CODES, INSTALL, ONE_DRIVER
-from freewheel.device.files import Files
+from freewheel.device.files import LIBRARY, Files
 from freewheel.device.record import Asked, Device, DeviceState, Status
 from freewheel.device.visible import visible_devices
 from freewheel.device.wheel import Wheel, choose_image
@@ -114,6 +114,12 @@ def _not_loaded(seen: Seen, error: str, library: str | None) -> DeviceState:
         there = f" although there is {' and '.join(signs)}" if signs else ""
         reason = f"no NVIDIA driver library{there}: {error}"
         return DeviceState(Status.CUDA_UNAVAILABLE, reason, INSTALL)
+    if "cannot open shared object file: No such file" in error and LIBRARY in error:
+        return DeviceState(
+            Status.CUDA_UNAVAILABLE,
+            f"there is {library}, but the loader does not look in its folder: {error}",
+            "run ldconfig, or add the folder to LD_LIBRARY_PATH",
+        )
     return DeviceState(
         Status.CUDA_UNAVAILABLE,
         f"the driver library {library} does not load: {error}",
@@ -129,13 +135,13 @@ def _by_code(seen: Seen, call: str, result: Any, code: int) -> DeviceState:  # n
     name = f" ({given['name']}: {given.get('text')})" if given.get("name") else ""
     text = f"{call} returned {code}{name}" if result is not None else "the driver shows no device"
     skew = _skew(seen.files)
-    hidden = visible_devices(seen.visible)
-    if status is Status.NO_DEVICE:
-        if sentence := hidden.sentence(seen.visible):
-            return DeviceState(
-                status, f"{sentence} ({text})", "unset CUDA_VISIBLE_DEVICES or mend it", code=code
-            )
-    elif skew and status in (Status.UNKNOWN, Status.MISMATCH):
+    if status is Status.NO_DEVICE and seen.visible is not None:
+        sentence = visible_devices(seen.visible).sentence(seen.visible) or (
+            f"no device that CUDA_VISIBLE_DEVICES={seen.visible!r} names is there"
+        )
+        reason, next_step = f"{sentence} ({text})", "unset CUDA_VISIBLE_DEVICES or mend it"
+        return DeviceState(status, reason, next_step, code=code)
+    if skew and status in (Status.UNKNOWN, Status.MISMATCH):
         return DeviceState(Status.MISMATCH, f"{skew}; {text}", ONE_DRIVER, code=code)
     reason = f"{meaning}: {text}" if meaning else text
     return DeviceState(status, reason, next_step, code=code)
