@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from freewheel.device.child import Answer
+from freewheel.device.answer import Answer
 from freewheel.device.files import Files, Library
 from freewheel.device.judge import Seen, judge, release_name
 from freewheel.device.record import Asked, DeviceState, Fallback, Status

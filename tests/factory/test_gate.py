@@ -216,13 +216,14 @@ def test_no_file_that_no_rule_explains(tmp_path: Path, name: str) -> None:
 
 def test_a_program_is_held_to_the_rules_for_libraries(tmp_path: Path) -> None:
     name = "freewheel/_probe"
-    good = {"files": {name: make_library(needed=("libdl.so.2",))}}
-    assert passed(Case(**good, wheel={"programs": (name,)}).make(tmp_path), Case().cell)
-    assert refusal(tmp_path, Case(**good)) == [
+    files = {name: make_library(needed=("libdl.so.2",))}
+    programs = {"programs": (name,)}
+    assert passed(Case(files=files, wheel=programs).make(tmp_path), Case().cell)
+    assert refusal(tmp_path, Case(files=files)) == [
         f"{name}: a program without its exec bit; install it with install(TARGETS)"
     ]
-    bad = {"files": {name: make_library(needed=("libcuda.so.1",))}, "wheel": {"programs": (name,)}}
-    assert refusal(tmp_path, Case(**bad)) == [
+    files = {name: make_library(needed=("libcuda.so.1",))}
+    assert refusal(tmp_path, Case(files=files, wheel=programs)) == [
         f"{name}: needs libcuda.so.1; open it at run time by name instead"
     ]
     assert refusal(tmp_path, Case(files={name: b"#!/bin/sh"})) == [

@@ -303,17 +303,17 @@ print(min(timeit.repeat(device.state, number=1000, repeat=20)) / 1000)
     assert float(start(code, driver).stdout) < 5e-6  # 1 us on a machine of its own
 
 
-def copied(tmp_path: Path, mode: int) -> dict[str, str]:
-    """The wheel's package without torch, with its program in this mode."""
+def copied(tmp_path: Path, mode: int) -> str:
+    """A folder with the wheel's package, its program in this mode."""
     shutil.copytree(PACKAGE, tmp_path / "freewheel", ignore=shutil.ignore_patterns("_torch.so"))
     (tmp_path / "freewheel/_probe").chmod(mode)
-    return {"PYTHONPATH": str(tmp_path)}
+    return str(tmp_path)
 
 
 def test_without_an_exec_bit_a_second_python_asks(driver: Path, tmp_path: Path) -> None:
     for deep in (False, True):
-        environment = copied(tmp_path / str(deep), 0o644)
-        answer = ask(driver, deep=deep, devices="8.0,9.0", **environment)
+        folder = copied(tmp_path / str(deep), 0o644)
+        answer = ask(driver, deep=deep, devices="8.0,9.0", PYTHONPATH=folder)
         assert (answer["status"], answer["asked"]) == ("ready", "python")
         assert [item["capability"] for item in answer["devices"]] == [[8, 0], [9, 0]]
         assert any("cannot be started: Permission denied" in note for note in answer["notes"])
@@ -326,14 +326,14 @@ def test_without_an_exec_bit_a_second_python_asks(driver: Path, tmp_path: Path) 
 def test_the_second_python_gives_the_same_states(
     driver: Path, tmp_path: Path, fail: str, status: str
 ) -> None:
-    answer = ask(driver, fail=fail, **copied(tmp_path, 0o644))
+    answer = ask(driver, fail=fail, PYTHONPATH=copied(tmp_path, 0o644))
     assert (answer["status"], answer["asked"]) == (status, "python")
 
 
 def test_a_program_that_is_no_program(driver: Path, tmp_path: Path) -> None:
-    environment = copied(tmp_path, 0o755)
+    folder = copied(tmp_path, 0o755)
     (tmp_path / "freewheel/_probe").write_bytes(b"#!/bin/sh\nexit 127\n")
-    answer = ask(driver, **environment)
+    answer = ask(driver, PYTHONPATH=folder)
     assert (answer["status"], answer["asked"]) == ("ready", "python")
     assert any("ended before it asked anything: exit code 127" in note for note in answer["notes"])
 
@@ -341,7 +341,7 @@ def test_a_program_that_is_no_program(driver: Path, tmp_path: Path) -> None:
 def test_nothing_can_be_started(driver: Path, tmp_path: Path) -> None:
     """An application that embeds Python is not taken for one."""
     code = "import sys\nsys.executable = '/bin/true'\n" + ASK.format(deep=False)
-    done = start(code, driver, **copied(tmp_path, 0o644))
+    done = start(code, driver, PYTHONPATH=copied(tmp_path, 0o644))
     answer = json.loads(done.stdout)
     assert (answer["status"], answer["asked"]) == ("unknown", "failed")
     assert "_probe cannot be started" in answer["reason"]

@@ -9,9 +9,10 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
+from freewheel.device.answer import Answer, ending
 from freewheel.device.record import Asked
 
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "_probe")
@@ -23,24 +24,6 @@ _GRACE = 0.3  # seconds for a killed child to be reaped
 _unreaped: list[int] = []  # killed, but stuck in the kernel
 
 _Wait = Callable[[int, int], "tuple[int, int]"]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came back: ``data`` is the child's object, ``step`` the last step that it began.
-
-    ``signal`` or ``exit_code`` tell how a child without an answer ended; neither, with ``hung``,
-    that it had to be killed.
-    """
-
-    how: Asked
-    data: Mapping[str, Any] | None = None
-    step: str = ""
-    signal: int | None = None
-    exit_code: int | None = None
-    hung: bool = False
-    seconds: float = 0.0
-    problems: tuple[str, ...] = ()  # why a way of asking was given up
 
 
 def ask(
@@ -80,19 +63,7 @@ def ask(
     return _with(Answer(how=Asked.FAILED), problems, begun)
 
 
-def ending(answer: Answer) -> str:
-    """How the child ended, in words."""
-    if answer.signal is not None:
-        try:
-            return signal.Signals(answer.signal).name
-        except ValueError:
-            return f"signal {answer.signal}"
-    return "an unknown end" if answer.exit_code is None else f"exit code {answer.exit_code}"
-
-
 def _with(answer: Answer, problems: Sequence[str], begun: float) -> Answer:
-    from dataclasses import replace
-
     return replace(answer, problems=tuple(problems), seconds=time.monotonic() - begun)
 
 

@@ -81,8 +81,10 @@ def _libraries(environment: Mapping[str, str], root: str, *, dxg: bool) -> Itera
     seen: set[str] = set()
     for by, folder_or_file in _places(environment, root, dxg=dxg):
         path = os.path.join(root, folder_or_file.lstrip("/"))
+        if not os.path.isfile(path):
+            continue
         real = os.path.realpath(path)
-        if real in seen or not os.path.isfile(path):
+        if real in seen:
             continue
         seen.add(real)
         release = _RELEASE.search(real)

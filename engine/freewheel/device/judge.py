@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from freewheel.device.child import Answer, ending
+from freewheel.device.answer import Answer, ending
 from freewheel.device.codes import CODES, INSTALL, ONE_DRIVER
 from freewheel.device.files import LIBRARY, Files
 from freewheel.device.record import Asked, Device, DeviceState, Status

@@ -11,7 +11,9 @@ _LIMIT = 30.0  # seconds
 _LONGEST = 3600.0
 _NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
 
-_Key = tuple[int, "str | None", bool]
+_Key = tuple[int, "str | bytes | None", bool]
+# The bytes behind os.environ, where it has them: its own look-up of an absent name takes over 1 us.
+_BYTES: dict[bytes, bytes] | None = getattr(os.environ, "_data", None)
 _known: dict[_Key, DeviceState] = {}
 
 
@@ -21,8 +23,7 @@ def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
     ``deep`` also creates a context on each device, in the child. ``fresh`` asks again even if the
     answer is known. It returns within ``FREEWHEEL_PROBE_TIMEOUT`` seconds (30) and half a second.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    key = (os.getpid(), visible, deep)
+    key = (os.getpid(), _visible(), deep)
     known = _known.get(key)
     if known is not None and not fresh:
         return known
@@ -30,13 +31,20 @@ def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
     if earlier is not None:
         return earlier
     try:
-        found = _ask(deep=deep, visible=visible)
+        found = _ask(deep=deep)
     except Exception as error:  # noqa: BLE001 - whoever asks for a state gets one
         found = DeviceState(
             Status.UNKNOWN, f"the driver could not be asked: {type(error).__name__}: {error}"
         )
     _known[key] = found
     return found
+
+
+def _visible() -> str | bytes | None:
+    """CUDA_VISIBLE_DEVICES as it is now, in one form or the other."""
+    if type(_BYTES) is dict:
+        return _BYTES.get(b"CUDA_VISIBLE_DEVICES")
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
 def device_count() -> int:
@@ -61,8 +69,7 @@ def _find(ordinal: int) -> Device | None:
     return next((item for item in state().usable if item.ordinal == ordinal), None)
 
 
-def _ask(*, deep: bool, visible: str | None) -> DeviceState:
-    from freewheel.device import child
+def _ask(*, deep: bool) -> DeviceState:
     from freewheel.device.files import read_files
     from freewheel.device.judge import Seen, judge
     from freewheel.device.wheel import installed_wheel
@@ -71,9 +78,18 @@ def _ask(*, deep: bool, visible: str | None) -> DeviceState:
     files = read_files(environment)
     answer = None
     if files.any_sign:
+        from freewheel.device import child
+
         answer = child.ask(environment, time_limit(environment), deep=deep)
-    wheel = installed_wheel()
-    return judge(Seen(files=files, answer=answer, wheel=wheel, visible=visible, deep=deep))
+    return judge(
+        Seen(
+            files=files,
+            answer=answer,
+            wheel=installed_wheel(),
+            visible=environment.get("CUDA_VISIBLE_DEVICES"),
+            deep=deep,
+        )
+    )
 
 
 def time_limit(environment: dict[str, str]) -> float:
@@ -96,10 +112,11 @@ def _frozen(key: _Key) -> DeviceState | None:
         return None
     import warnings
 
-    (_, visible, _), found = earlier[0]
+    (_, before, _), found = earlier[0]
+    was, now = (os.fsdecode(item) if isinstance(item, bytes) else item for item in (before, key[1]))
     warnings.warn(
-        f"CUDA_VISIBLE_DEVICES changed from {visible!r} to {key[1]!r} after CUDA was first used in "
-        "this process; it has no effect any more",
+        f"CUDA_VISIBLE_DEVICES changed from {was!r} to {now!r} after CUDA was first used in this "
+        "process; it has no effect any more",
         RuntimeWarning,
         stacklevel=3,
     )
