@@ -14,6 +14,8 @@ from freewheel.device.wheel import Wheel, wheel_of
 from freewheel.errors import LoadError
 
 READY, CPU_ONLY, BROKEN = 0, 1, 2  # exit codes
+_SMI_LIMIT = 5.0  # seconds
+_SMI_BYTES = 2000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Report:
     wheel: Wheel
     torch: Torch
     state: DeviceState
+    nvidia_smi: str | None  # what it says; decides nothing, None where there is none
     exit_code: int
     verdict: str
     next_step: str
@@ -74,6 +77,7 @@ def examine(*, deep: bool = False) -> Report:
         wheel=wheel_of(record),
         torch=torch,
         state=found,
+        nvidia_smi=_nvidia_smi(),
         exit_code=exit_code,
         verdict=verdict,
         next_step=next_step,
@@ -88,6 +92,31 @@ def _verdict(found: DeviceState, flaw: str, mend: str) -> tuple[int, str, str]:
     if found.fallback is Fallback.FAIL:
         return BROKEN, f"CUDA is broken, the CPU works: {found.reason}", found.next_step
     return CPU_ONLY, f"usable on the CPU: {found.reason}", found.next_step
+
+
+def _nvidia_smi() -> str | None:
+    """What ``nvidia-smi -L`` says and how it ends: it exits with 0 on machines without a device."""
+    import shutil
+    import subprocess
+
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return None
+    try:
+        started = subprocess.Popen(
+            [path, "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+    except OSError as error:
+        return f"cannot be started: {error}"
+    try:
+        said, _ = started.communicate(timeout=_SMI_LIMIT)
+    except subprocess.TimeoutExpired:
+        started.kill()  # and not waited for: it may be stuck in the kernel
+        return f"did not answer within {_SMI_LIMIT:.0f} s"
+    except ValueError as error:  # not text
+        return f"cannot be read: {error}"
+    lines = [*said[:_SMI_BYTES].split("\n"), f"(exit {started.returncode})"]
+    return " ".join(line for line in lines if line)
 
 
 def _installed(name: str) -> str | None:
@@ -125,6 +154,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
         ("torch", f"{torch.found or 'not installed'}; built for {built_for}: {fits}"),
         ("driver", driver),
         ("kernel module", found.module_version or "none seen"),
+        ("nvidia-smi", report.nvidia_smi or "none on PATH"),
         *((f"device {item.ordinal}", _device(item)) for item in found.devices),
         ("state", f"{found.status} (asked by: {found.asked}, {found.seconds:.3f} s)"),
         *(("note", note) for note in found.notes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -293,6 +294,31 @@ def test_b13_importing_asks_nothing(driver: Path, tmp_path: Path) -> None:
     assert not log.exists()
 
 
+def test_b13_imports_start_and_open_nothing(driver: Path, tmp_path: Path) -> None:
+    """Every module but ``ops``, which imports torch, seen by the kernel."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    names = sorted(
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py", "ops.py")
+    )
+    trace = tmp_path / "trace"
+    calls = "trace=open,openat,openat2,clone,clone3,fork,vfork,execve"
+    code = f"import freewheel, freewheel._C, {', '.join(names)}"
+    subprocess.run(
+        [strace, "-f", "-o", trace, "-e", calls, sys.executable, "-c", code],
+        env={"LD_LIBRARY_PATH": str(driver)},
+        check=True,
+    )
+    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines()
+    assert sum("_C.abi3.so" in line for line in lines) >= 1  # the trace sees what is opened
+    assert [line for line in lines if "/dev/nvidia" in line or "libcuda.so" in line] == []
+    started = [line for line in lines if re.search(r" (clone3?|v?fork|execve)\(", line)]
+    assert len(started) == 1  # the interpreter itself
+
+
 def test_row_12_a_known_answer_is_cheap(driver: Path) -> None:
     code = """
 import timeit
@@ -392,6 +418,26 @@ def test_the_doctor_for_a_machine(driver: Path, fail: str, code: int, status: st
     assert facts["next_step"]
     assert facts["torch"]["fits"]
     assert facts["wheel"]["archs"] == freewheel.build()["archs"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'GPU 0: Fake (UUID: GPU-1)'", "GPU 0: Fake (UUID: GPU-1) (exit 0)"),
+        ("echo 'No devices were found'; exit 0", "No devices were found (exit 0)"),
+        ("exit 9", "(exit 9)"),
+    ],
+)
+def test_row_28_the_state_is_the_drivers_whatever_nvidia_smi_says(
+    driver: Path, tmp_path: Path, script: str, words: str
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    tool.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for fail, status in (("", "ready"), ("cuInit=100", "no_device")):
+        facts = json.loads(doctor(driver, "--json", FAKECUDA_FAIL=fail, PATH=path).stdout)
+        assert (facts["state"]["status"], facts["nvidia_smi"]) == (status, words)
 
 
 def test_the_doctor_imports_no_torch(driver: Path) -> None:

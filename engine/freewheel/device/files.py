@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 LIBRARY = "libcuda.so.1"
-_MAX_BYTES = 16 << 20  # of a loader's cache
+_LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
 _WSL_FOLDER = "usr/lib/wsl/lib"
 _DEFAULT_FOLDERS = (
     "lib/x86_64-linux-gnu",
@@ -128,7 +128,13 @@ def cached_paths(cache: bytes, name: str) -> list[str]:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_BYTES)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    try:
+        size = os.fstat(file).st_size  # 0 for files of /proc
+        return os.read(file, min(max(size, _LEAST_BYTES), _MAX_BYTES))
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
