@@ -175,6 +175,35 @@ print(again.data is not None, len(child._unreaped))
     assert float(took) < 1.0
 
 
+@pytest.mark.parametrize(
+    ("fail", "status"), [("", "ready"), ("cuInit=segv", "driver_crashed"), ("cuInit=3", "unknown")]
+)
+def test_a_process_that_ignores_its_children(driver: Path, fail: str, status: str) -> None:
+    code = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    done = start(code + ASK.format(deep=False), driver, FAKECUDA_FAIL=fail)
+    assert json.loads(done.stdout)["status"] == status, done.stderr
+
+
+def test_an_interrupt_leaves_no_child(driver: Path) -> None:
+    code = """
+import os, signal
+from freewheel import device
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    device.state()
+except KeyboardInterrupt:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print("none is left")
+"""
+    done = start(code, driver, FAKECUDA_FAIL="cuInit=hang", FREEWHEEL_PROBE_TIMEOUT="20")
+    assert done.stdout.split() == ["none", "is", "left"], done.stderr
+
+
 @pytest.mark.parametrize("hidden", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
 def test_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
     """B04: what it lacks is said, nothing is undefined."""

@@ -90,6 +90,9 @@ def _converse(
     deadline = time.monotonic() + limit
     try:
         text, ended = _listen(reader, deadline)
+    except BaseException:  # an interrupt, or a handler that raises
+        _finish(pid, wait, kill=True)
+        raise
     finally:
         os.close(reader)
     data, step = _parse(text)

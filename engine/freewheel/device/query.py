@@ -29,6 +29,7 @@ def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
         return known
     earlier = _frozen(key)
     if earlier is not None:
+        _known[key] = earlier
         return earlier
     try:
         found = _ask(deep=deep)
