@@ -88,6 +88,35 @@ def test_row_7_devices_of_a_driver_that_works(driver: Path, devices: str, *, dee
     assert answer["devices"][0]["free_memory"] == ((15 << 30) if deep else None)
 
 
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({}, "ready", "1 device with code"),
+        ({"FAKENVML_MODE": "3"}, "ready", "1 device with code"),
+        ({"FAKENVML_MODE": "3", "FAKENVML_PROCESSES": "1"}, "busy", "has it exclusively"),
+        ({"FAKENVML_MODE": "2"}, "busy", "prohibited"),
+        ({"FAKENVML_FREE": "1048576"}, "busy", "only 1 MiB"),
+        ({"FAKENVML_FAIL": "999"}, "ready", "1 device with code"),  # it only adds to an answer
+        ({"FAKENVML_FAIL": "segv"}, "driver_crashed", "SIGSEGV in nvmlInit"),
+        ({"FAKENVML_MIG": "1"}, "ready", "1 device with code"),
+    ],
+)
+def test_what_nvml_adds(
+    driver: Path, build_folder: Path, settings: dict[str, str], status: str, words: str
+) -> None:
+    folders = f"{driver}:{build.build_management(build_folder)}"
+    done = start(ASK.format(deep=False), Path(folders), **settings)
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["asked"]) == (status, "program")
+    assert words in answer["reason"]
+    for device in answer["devices"]:
+        known = "FAKENVML_FAIL" not in settings
+        free = int(settings.get("FAKENVML_FREE", 1 << 33)) if known else None
+        assert device["free_memory"] == free
+        assert device["mig"] == ("FAKENVML_MIG" in settings)
+        assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
+
+
 def test_no_driver_starts_no_child(tmp_path: Path) -> None:
     """The answer comes from files alone, in under a millisecond on an idle machine."""
     code = (
