@@ -1,4 +1,4 @@
-# Part cpu: every object of _kernels but its device images, and _C.
+# Part cpu: every object of _kernels but its device images, _C, and the program _probe.
 # One object for each instruction set, from one source.
 function(freewheel_isa name isa)
   add_library(isa_${name} OBJECT kernels/cpu/kernels.cpp)
@@ -26,3 +26,13 @@ endif()
 
 freewheel_library(freewheel_c "_C.abi3" PyInit__C module/module.c)
 target_link_options(freewheel_c PRIVATE -Wl,-z,undefs)  # Python's symbols come with the interpreter
+
+# The program that asks the driver. With the _start of probe.c it also runs on glibc 2.28.
+add_executable(freewheel_probe probe/probe.c)
+set_target_properties(freewheel_probe PROPERTIES OUTPUT_NAME "_probe")
+target_include_directories(freewheel_probe PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+# "Call" is a pointer to a function of any parameters, which C17 has and C23 has no more.
+target_compile_options(freewheel_probe PRIVATE -fPIE -Wno-strict-prototypes)
+target_link_options(freewheel_probe PRIVATE -nostartfiles -pie)
+target_link_libraries(freewheel_probe PRIVATE ${FREEWHEEL_DL})
+install(TARGETS freewheel_probe RUNTIME DESTINATION freewheel)

@@ -31,6 +31,7 @@ file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/_build.json" @ONLY CONTENT [=
   "variant": "cpu",
   "cuda": null,
   "archs": [],
+  "driver": null,
   "torch": {
     "pin": "@record_pin@",
     "abi": "@torch_abi@",

@@ -11,6 +11,8 @@ Environment:
     ``x86-64-v2``, ``avx2`` or ``avx512``: the CPU kernels to use, instead of the best ones that the
     machine runs. Read once, at the first operation. An instruction set that the machine lacks is an
     error at that operation.
+``FREEWHEEL_PROBE_TIMEOUT``
+    Seconds that the NVIDIA driver may take to answer ``freewheel.device.state()``, 30 unless given.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ TYPE_CHECKING = False  # as type checkers take it; importing typing would cost a
 if TYPE_CHECKING:
     from typing import Any
 
+    from freewheel import device as device
     from freewheel import ops as ops
     from freewheel._native import build as build
     from freewheel._native import load as load
@@ -26,9 +29,10 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["__version__", "build", "load", "ops", "warm_up"]
+__all__ = ["__version__", "build", "device", "load", "ops", "warm_up"]
 
 _NATIVE = frozenset({"build", "load", "warm_up"})
+_MODULES = frozenset({"device", "ops"})
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
@@ -37,10 +41,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         from freewheel import _native
 
         value = _native.version() if name == "__version__" else getattr(_native, name)
-    elif name == "ops":
+    elif name in _MODULES:
         from importlib import import_module
 
-        value = import_module("freewheel.ops")
+        value = import_module(f"freewheel.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

@@ -13,8 +13,9 @@ from packaging.utils import canonicalize_name
 from tomlkit.exceptions import ParseError
 from tomlkit.items import Table
 
+from wheelfab.elf import is_elf
 from wheelfab.errors import BuildError, MatrixError
-from wheelfab.facts import AbiKind
+from wheelfab.facts import AbiKind, cuda_release
 from wheelfab.fatbin import archs_of
 from wheelfab.gate import gate
 from wheelfab.plan import Plan
@@ -71,7 +72,7 @@ def build_record(
     plan: Plan, cell: Cell, parts: Parts, package: Path, version: str
 ) -> dict[str, object]:
     """``_build.json``: what the wheel was built from, with the archs that are really inside."""
-    libraries = sorted(package.glob("*.so"))
+    libraries = compiled_files(package)
     archs = {arch for library in libraries for arch in archs_of(library)}
     pin, torch = cell.pin, parts.torch
     return {
@@ -82,6 +83,7 @@ def build_record(
         "variant": cell.variant.name,
         "cuda": str(cell.variant.cuda) if cell.variant.cuda else None,
         "archs": sorted(archs, key=_arch_order),
+        "driver": _driver_floors(cell),
         "torch": {
             "pin": pin.key,
             "abi": str(pin.kind),
@@ -102,6 +104,35 @@ def build_record(
         "commit": plan.source.commit,
         "epoch": plan.source.epoch,
         "plan": parts.key,
+    }
+
+
+def compiled_files(folder: Path) -> list[Path]:
+    """What was compiled under ``folder``: shared libraries and programs, sorted."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and (path.suffix == ".so" or (not path.suffix and is_elf(path)))
+    )
+
+
+def _driver_floors(cell: Cell) -> dict[str, object] | None:
+    """The oldest drivers for the wheel's cubins and for its PTX.
+
+    ``cubin`` and ``ptx`` are numbers of cuDriverGetVersion (12010 for CUDA 12.1): a cubin loads on
+    any driver of its CUDA family, PTX on those of its own release and later. The Linux releases
+    that have them are for messages.
+    """
+    cuda = cell.variant.cuda
+    if cuda is None:
+        return None
+    release = cuda_release(cuda)
+    ptx = release.toolkit_floor if release else None
+    return {
+        "cubin": cuda.major * 1000,
+        "ptx": cuda.major * 1000 + cuda.minor * 10,
+        "cubin_release": str(release.family_floor) if release else None,
+        "ptx_release": str(ptx) if ptx else None,
     }
 
 
@@ -136,9 +167,9 @@ def _stage(plan: Plan, cell: Cell, stage: Path) -> None:
 
 
 def _lay_parts(results: tuple[Path, ...], prebuilt: Path) -> None:
-    """Lay the shared libraries of all parts into one folder; static archives stay behind."""
+    """Lay what was compiled for all parts into one folder; static archives stay behind."""
     for result in results:
-        for library in sorted(result.rglob("*.so")):
+        for library in compiled_files(result):
             target = prebuilt / library.relative_to(result)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(library, target)

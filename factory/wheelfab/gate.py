@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wheelfab.arch import format_arch_list
-from wheelfab.elf import Elf, read_elf
+from wheelfab.elf import Elf, is_elf, read_elf
 from wheelfab.errors import WheelError, one_of_many
 from wheelfab.fatbin import archs_of
 from wheelfab.model import Project
@@ -28,15 +28,18 @@ _UNDEFINED = re.compile(
 )
 _DRIVER = re.compile(r"cu[A-Z]\w+|cuda\w+|nv[a-z]*[A-Z]\w+|__cuda\w+|_ZN\w*4cuda\w*")
 _FILES = re.compile(r".*\.(py|pyi|so)|.*/py\.typed|.*/_build\.json|[^/]+\.dist-info/.+")
+# A program that the package starts; what is in it is held to the rules for libraries.
+_PROGRAM = re.compile(r"[^/]+/_[a-z0-9_]+")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Library:
-    """A shared library of the wheel, unpacked."""
+    """A shared library or program of the wheel, unpacked."""
 
     name: str
     elf: Elf
     archs: tuple[str, ...]
+    executable: bool
 
 
 def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
@@ -65,10 +68,18 @@ _Flaw = tuple[str, str, str]
 
 def _libraries(path: Path) -> Iterator[_Library]:
     with TemporaryDirectory(prefix="wheelfab-") as folder, zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if name.endswith(".so"):
+        for info in archive.infolist():
+            name = info.filename
+            if name.endswith(".so") or _PROGRAM.fullmatch(name):
                 file = Path(archive.extract(name, folder))
-                yield _Library(name=name, elf=read_elf(file), archs=archs_of(file))
+                if not name.endswith(".so") and not is_elf(file):
+                    continue  # a stray, as _contents says
+                yield _Library(
+                    name=name,
+                    elf=read_elf(file),
+                    archs=archs_of(file),
+                    executable=bool(info.external_attr >> 16 & 0o100),
+                )
 
 
 def _identity(wheel: Wheel, cell: Cell, project: Project, version: str) -> Iterator[_Flaw]:
@@ -86,7 +97,8 @@ def _identity(wheel: Wheel, cell: Cell, project: Project, version: str) -> Itera
 
 
 def _contents(wheel: Wheel, cell: Cell, libraries: tuple[_Library, ...]) -> Iterator[_Flaw]:
-    strays = [name for name in wheel.files if not _FILES.fullmatch(name)]
+    known = {library.name for library in libraries}
+    strays = [name for name in wheel.files if name not in known and not _FILES.fullmatch(name)]
     if strays:
         yield "", f"files that no rule explains: {', '.join(strays[:5])}", "mend project.sources"
     if wheel.size > cell.variant.size_budget:
@@ -111,6 +123,8 @@ def _wanted_archs(cell: Cell) -> set[str]:
 
 def _library(library: _Library) -> Iterator[_Flaw]:
     elf = library.elf
+    if not library.name.endswith(".so") and not library.executable:
+        yield library.name, "a program without its exec bit", "install it with install(TARGETS)"
     foreign = [name for name in elf.needed if not _NEEDED.fullmatch(name)]
     if foreign:
         yield library.name, f"needs {', '.join(foreign)}", "open it at run time by name instead"

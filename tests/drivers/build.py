@@ -58,6 +58,12 @@ def build_driver(folder: Path, *, hide: Sequence[str] = ()) -> Path:
     return _link(folder, "libcuda.so.1", objects, script=script).parent
 
 
+def build_management(folder: Path) -> Path:
+    """The folder of a fake ``libnvidia-ml.so.1``; its source tells how to make it behave."""
+    built = _compile(folder, HERE / "nvml" / "fakenvml.cpp")
+    return _link(folder, "libnvidia-ml.so.1", [built]).parent
+
+
 def build_kernels(folder: Path, images: Images) -> Path:
     """A library with the CUDA half of ``_kernels`` over ``images``, and ``harness.cpp`` beside it.
 

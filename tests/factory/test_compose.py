@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ class Workplace:
     wheels: int = 1
     version: str | None = None
     others: tuple[str, ...] = ()
+    program: bool = False
 
     def plan(self, cell: str) -> tuple[Plan, Cell]:
         """The plan of one cell."""
@@ -95,6 +97,9 @@ class Workplace:
         content = with_images(library, archs) if archs else library
         (kernels / "demo/_kernels.so").write_bytes(content)
         (kernels / "lib/libdemo.a").write_bytes(b"!<arch>\n")
+        if self.program:
+            (kernels / "demo/_ask").write_bytes(make_library(needed=("libc.so.6",)))
+            (kernels / "demo/notes").write_bytes(b"no ELF file")
         (torch / "demo/_torch.so").write_bytes(make_library(needed=("libtorch_cpu.so",)))
         return kernels, torch
 
@@ -133,6 +138,7 @@ class Workplace:
                 files={
                     f"demo/{file.name}": file.read_bytes() for file in (prebuilt / "demo").iterdir()
                 },
+                programs=("demo/_ask",),
             )
 
 
@@ -222,6 +228,40 @@ def test_shared_libraries_and_the_record_are_laid_down_archives_are_not(place: W
     place.compose()
     assert place.prebuilt == ("demo", "demo/_build.json", "demo/_kernels.so", "demo/_torch.so")
     assert (place.root / "work/prebuilt/demo/_torch.so").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_program_is_laid_down_with_its_exec_bit(place: Workplace) -> None:
+    place.program = True
+    out = place.compose()
+    assert "demo/_ask" in place.prebuilt
+    assert "demo/notes" not in place.prebuilt
+    assert (place.root / "work/prebuilt/demo/_ask").stat().st_mode & 0o777 == 0o755
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.getinfo("demo/_ask").external_attr >> 16 & 0o777 == 0o755
+    assert "_ask" in read_json(out / "_build.json")["libraries"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "archs", "driver"),
+    [
+        ("cpu-torch2.4", (), None),
+        (
+            "cu121-torch2.4",
+            ARCHS,
+            {
+                "cubin": 12000,
+                "ptx": 12010,
+                "cubin_release": "525.60.13",
+                "ptx_release": "530.30.02",
+            },
+        ),
+    ],
+)
+def test_the_record_holds_the_driver_floors(
+    place: Workplace, cell: str, archs: tuple[str, ...], driver: Mapping[str, Any] | None
+) -> None:
+    assert read_json(place.compose(cell, archs) / "_build.json")["driver"] == driver
 
 
 def test_the_record_says_what_is_really_inside_and_what_it_was_made_of(place: Workplace) -> None:

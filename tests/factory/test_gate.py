@@ -214,6 +214,23 @@ def test_no_file_that_no_rule_explains(tmp_path: Path, name: str) -> None:
     assert refusal(tmp_path, case) == [f"files that no rule explains: {name}; mend project.sources"]
 
 
+def test_a_program_is_held_to_the_rules_for_libraries(tmp_path: Path) -> None:
+    name = "freewheel/_probe"
+    files = {name: make_library(needed=("libdl.so.2",))}
+    programs = {"programs": (name,)}
+    assert passed(Case(files=files, wheel=programs).make(tmp_path), Case().cell)
+    assert refusal(tmp_path, Case(files=files)) == [
+        f"{name}: a program without its exec bit; install it with install(TARGETS)"
+    ]
+    files = {name: make_library(needed=("libcuda.so.1",))}
+    assert refusal(tmp_path, Case(files=files, wheel=programs)) == [
+        f"{name}: needs libcuda.so.1; open it at run time by name instead"
+    ]
+    assert refusal(tmp_path, Case(files={name: b"#!/bin/sh"})) == [
+        f"files that no rule explains: {name}; mend project.sources"
+    ]
+
+
 def test_no_more_bytes_than_the_budget(tmp_path: Path) -> None:
     size = Case().make(tmp_path).stat().st_size
     assert passed(tmp_path / Case().make(tmp_path).name, Case().cell, size_budget=size)

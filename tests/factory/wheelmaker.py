@@ -46,6 +46,7 @@ class Recipe:
     twice: str | None = None  # name of a member written again
     mtime: tuple[int, int, int, int, int, int] = _SEALED
     mode: int = 0o644
+    programs: tuple[str, ...] = ()  # names of members with mode 755
     reverse: bool = False  # members in the opposite order
 
     @property
@@ -177,5 +178,5 @@ def _rows(recipe: Recipe, files: Mapping[str, bytes]) -> Iterable[str]:
 def _info(recipe: Recipe, name: str) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, date_time=recipe.mtime)
     info.compress_type = zipfile.ZIP_DEFLATED
-    info.external_attr = (stat.S_IFREG | recipe.mode) << 16
+    info.external_attr = (stat.S_IFREG | (0o755 if name in recipe.programs else recipe.mode)) << 16
     return info

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 
@@ -48,6 +49,49 @@ Model ModelOf(const std::string& capability) {
   return {arch, "Fake GPU", 32, 101376};
 }
 
+// The device that an entry of CUDA_VISIBLE_DEVICES names among `count`, or -1.
+int32_t Named(const std::string& entry, int32_t count, bool by_uuid) {
+  if (!by_uuid) {
+    char* end = nullptr;
+    const int64_t index = std::strtoll(entry.c_str(), &end, 10);
+    return end == entry.c_str() || index < 0 || index >= count ? -1 : static_cast<int32_t>(index);
+  }
+  int32_t found = -1;
+  for (int32_t i = 0; i < count; ++i) {
+    char uuid[48];
+    std::snprintf(uuid, sizeof uuid, "GPU-00000000-0000-0000-0000-0000000000%02x", i + 1);
+    if (entry.size() < 5 || std::string(uuid).rfind(entry, 0) != 0) continue;
+    if (found >= 0) return -1;  // shortened too far
+    found = i;
+  }
+  return found;
+}
+
+// Leaves the devices that CUDA_VISIBLE_DEVICES lists: the list ends at its first invalid entry, and
+// a device listed twice hides all.
+void Hide(Behaviour* behaviour) {
+  const auto all = behaviour->devices;
+  const int32_t count = static_cast<int32_t>(all.size());
+  const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
+  for (int32_t i = 0; value == nullptr && i < count; ++i) behaviour->numbers.push_back(i);
+  if (value == nullptr) return;
+  behaviour->devices.clear();
+  const std::string text = std::string(value) + ",";
+  const bool by_uuid = text.rfind("GPU-", 0) == 0 || text.rfind("MIG-", 0) == 0;
+  for (size_t at = 0; at < text.size(); at = text.find(',', at) + 1) {
+    const int32_t number = Named(text.substr(at, text.find(',', at) - at), count, by_uuid);
+    if (number < 0) return;
+    for (const int32_t other : behaviour->numbers) {
+      if (other != number) continue;
+      behaviour->devices.clear();
+      behaviour->numbers.clear();
+      return;
+    }
+    behaviour->numbers.push_back(number);
+    behaviour->devices.push_back(all[static_cast<size_t>(number)]);
+  }
+}
+
 Behaviour Read() {
   Behaviour behaviour;
   const std::string devices = Setting("FAKECUDA_DEVICES", "8.0");
@@ -56,6 +100,7 @@ Behaviour Read() {
       behaviour.devices.push_back(ModelOf(capability));
     }
   }
+  Hide(&behaviour);
   behaviour.version = std::atoi(Setting("FAKECUDA_VERSION", "12040").c_str());
   behaviour.kernels = Setting("FAKECUDA_KERNELS", "");
   behaviour.log = Setting("FAKECUDA_LOG", "");

@@ -1,6 +1,7 @@
 // How the fake driver behaves, read once from the environment:
 //
 //   FAKECUDA_DEVICES   capabilities, "8.0,9.0" (default "8.0"); "none": cuInit answers 100
+//   CUDA_VISIBLE_DEVICES  as NVIDIA's drivers read it; of the UUIDs, those that the fake gives
 //   FAKECUDA_VERSION   CUDA release of the driver, "12010" for 12.1 (default 12040)
 //   FAKECUDA_FAIL      "cuInit=100,cuLaunchKernel=segv,load=hang,*=34": what a call does instead of
 //                      its work: a result code, segv, abort, exit:CODE, hang; or before its work:
@@ -46,6 +47,7 @@ struct Model {
 
 struct Behaviour {
   std::vector<Model> devices;
+  std::vector<int32_t> numbers;  // of each device before CUDA_VISIBLE_DEVICES; its UUID has it
   int32_t version = 12040;
   std::string kernels;
   std::string log;

@@ -158,7 +158,7 @@ Result cuDeviceGetUuid_v2(void* uuid, int device) {
   ENTER(Ready);
   if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
   std::memset(uuid, 0, 16);
-  static_cast<uint8_t*>(uuid)[15] = static_cast<uint8_t>(device + 1);
+  static_cast<uint8_t*>(uuid)[15] = static_cast<uint8_t>(GetBehaviour().numbers[device] + 1);
   return 0;
 }
 

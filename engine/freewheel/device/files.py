@@ -1,0 +1,140 @@
+"""What files say of the driver. They explain an answer and never decide it.
+
+``/proc/driver/nvidia`` is missing on WSL2 and Jetson, and there in a container without a device.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+LIBRARY = "libcuda.so.1"
+_LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
+_WSL_FOLDER = "usr/lib/wsl/lib"
+_DEFAULT_FOLDERS = (
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "lib64",
+    "usr/lib64",
+    "lib",
+    "usr/lib",
+)
+_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_CACHE_HEADER = 48
+_CACHE_ENTRY = struct.Struct("<iIIIQ")  # flags, key, value, osversion, hwcap
+_MODULE = re.compile(r"Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)")
+_RELEASE = re.compile(r"libcuda\.so\.(\d+(?:\.\d+)+)$")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A ``libcuda.so.1`` that the loader can reach; ``release`` is in its real file's name."""
+
+    path: str
+    release: str | None
+    by: str  # LD_LIBRARY_PATH, loader cache, default folder, WSL
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a driver, as far as they are there."""
+
+    module_version: str | None
+    nodes: tuple[str, ...]  # nvidia0, nvidiactl, nvidia-uvm
+    dxg: bool
+    libraries: tuple[Library, ...]
+
+    @property
+    def any_sign(self) -> bool:
+        """Whether anything of NVIDIA's is here, so that asking may be worth a process."""
+        return bool(self.libraries or self.nodes or self.dxg or self.module_version)
+
+
+def read_files(environment: Mapping[str, str], *, root: str = "/") -> Files:
+    """Look at the machine under ``root``; never raises, opens nothing under ``/dev``."""
+    try:
+        names = sorted(name for name in os.listdir(os.path.join(root, "dev")))
+    except OSError:
+        names = []
+    return Files(
+        module_version=_module_version(root),
+        nodes=tuple(name for name in names if name.startswith("nvidia")),
+        dxg="dxg" in names,
+        libraries=tuple(_libraries(environment, root, dxg="dxg" in names)),
+    )
+
+
+def _module_version(root: str) -> str | None:
+    text = _read(os.path.join(root, "proc/driver/nvidia/version"))
+    match = _MODULE.search(text.decode(errors="replace"))
+    if match is not None:
+        return match[1]
+    text = _read(os.path.join(root, "sys/module/nvidia/version"))
+    return text.decode(errors="replace").strip() or None
+
+
+def _libraries(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[Library]:
+    """In the order in which the loader looks; each file once."""
+    seen: set[str] = set()
+    for by, folder_or_file in _places(environment, root, dxg=dxg):
+        path = os.path.join(root, folder_or_file.lstrip("/"))
+        if not os.path.isfile(path):
+            continue
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
+        release = _RELEASE.search(real)
+        yield Library(path=path, release=release[1] if release else None, by=by)
+
+
+def _places(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[tuple[str, str]]:
+    for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")):
+        if folder:
+            yield "LD_LIBRARY_PATH", os.path.join(os.path.abspath(folder), LIBRARY)
+    for path in cached_paths(_read(os.path.join(root, "etc/ld.so.cache")), LIBRARY):
+        yield "loader cache", path
+    for folder in _DEFAULT_FOLDERS:
+        yield "default folder", f"{folder}/{LIBRARY}"
+    if dxg:
+        yield "WSL", f"{_WSL_FOLDER}/{LIBRARY}"
+
+
+def cached_paths(cache: bytes, name: str) -> list[str]:
+    """The paths that the loader's cache (``/etc/ld.so.cache``) gives for a library's name."""
+    key = name.encode()
+    start = cache.find(_CACHE_MAGIC)
+    if start < 0 or b"\0" + key + b"\0" not in cache:
+        return []
+    try:
+        (count,) = struct.unpack_from("<I", cache, start + len(_CACHE_MAGIC))
+    except struct.error:
+        return []
+    first = start + _CACHE_HEADER
+    whole = (len(cache) - first) // _CACHE_ENTRY.size
+    paths = []
+    for number in range(min(count, max(whole, 0))):
+        _, name_at, path_at, _, _ = _CACHE_ENTRY.unpack_from(
+            cache, first + number * _CACHE_ENTRY.size
+        )
+        if cache.startswith(key + b"\0", start + name_at):
+            end = cache.find(b"\0", start + path_at)
+            paths.append(cache[start + path_at : max(end, 0)].decode(errors="replace"))
+    return [path for path in paths if path]
+
+
+def _read(path: str) -> bytes:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        size = os.fstat(file).st_size  # 0 for files of /proc
+        return os.read(file, min(max(size, _LEAST_BYTES), _MAX_BYTES))
+    except OSError:
+        return b""
+    finally:
+        os.close(file)

@@ -1,0 +1,305 @@
+"""From what was seen to a state: a pure function over files, answer, wheel and environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from freewheel.device.answer import Answer, ending
+from freewheel.device.codes import CODES, INSTALL, ONE_DRIVER
+from freewheel.device.files import LIBRARY, Files
+from freewheel.device.record import Asked, Device, DeviceState, Status
+from freewheel.device.visible import visible_devices
+from freewheel.device.wheel import Wheel, choose_image
+
+_LEAST_MEMORY = 256 << 20  # bytes; less does not even hold a context
+_EXCLUSIVE, _PROHIBITED = 3, 2  # CU_COMPUTEMODE_* of cuda.h
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that a state is judged by. Without an answer the driver was not asked."""
+
+    files: Files
+    answer: Answer | None
+    wheel: Wheel
+    visible: str | None = None  # CUDA_VISIBLE_DEVICES
+    deep: bool = False
+
+
+def judge(seen: Seen) -> DeviceState:
+    """The one state that fits."""
+    answer = seen.answer
+    data: Mapping[str, Any] = (answer.data if answer else None) or {}
+    libraries = tuple(library.path for library in seen.files.libraries)
+    library = data.get("library") or (libraries[0] if libraries else None)
+    state = replace(
+        _judge(seen, data, library),
+        driver_version=data.get("driver_version"),
+        module_version=seen.files.module_version,
+        library=library,
+        libraries=libraries,
+        archs=seen.wheel.archs,
+        asked=answer.how if answer else Asked.NOT_ASKED,
+        deep=seen.deep,
+        seconds=answer.seconds if answer else 0.0,
+    )
+    return replace(state, notes=(*state.notes, *_notes(seen, state)))
+
+
+def _judge(seen: Seen, data: Mapping[str, Any], library: str | None) -> DeviceState:
+    answer = seen.answer
+    if answer is None:
+        return _no_library()
+    return _no_answer(answer, library) if answer.data is None else _answered(seen, data, library)
+
+
+def _answered(seen: Seen, data: Mapping[str, Any], library: str | None) -> DeviceState:
+    if "not_loaded" in data:
+        return _not_loaded(seen, str(data["not_loaded"]), library)
+    if "missing" in data:
+        return DeviceState(
+            Status.MISMATCH,
+            f"{library or 'libcuda.so.1'} has no function {data['missing']}: it is broken, or not "
+            "a driver library",
+            "reinstall the NVIDIA driver, or take this library out of the search path",
+        )
+    for call, key in (("cuInit", "initialised"), ("cuDeviceGetCount", "counted")):
+        code = _code(data.get(key))
+        if code != 0:
+            return _by_code(seen, call, data.get(key), code)
+    if not data.get("devices"):
+        return _by_code(seen, "cuDeviceGetCount", None, 100)
+    return _with_devices(seen, data)
+
+
+def _no_library() -> DeviceState:
+    return DeviceState(
+        Status.CUDA_UNAVAILABLE,
+        "no NVIDIA driver: there is no libcuda.so.1 where the loader looks",
+        INSTALL + "; without a GPU nothing is needed, CPU operations work",
+    )
+
+
+def _no_answer(answer: Answer, library: str | None) -> DeviceState:
+    where = f" in {answer.step}" if answer.step else ""
+    named = library or "libcuda.so.1"
+    if answer.how is Asked.FAILED:
+        return DeviceState(
+            Status.UNKNOWN,
+            f"the driver could not be asked: {'; '.join(answer.problems) or 'no way to ask'}",
+            "allow freewheel/_probe to be executed, or install freewheel again",
+        )
+    mend = "reinstall the NVIDIA driver, or see the kernel's log (dmesg) for NVRM and Xid lines"
+    if answer.hung:
+        return DeviceState(
+            Status.DRIVER_HUNG,
+            f"the driver ({named}) did not answer within {answer.seconds:.1f} s{where}",
+            f"{mend}; FREEWHEEL_PROBE_TIMEOUT gives a slow one more seconds",
+        )
+    verb = "died of" if answer.signal is not None else "ended with"
+    return DeviceState(
+        Status.DRIVER_CRASHED,
+        f"the process that asked the driver ({named}) {verb} {ending(answer)}{where}",
+        mend,
+    )
+
+
+def _not_loaded(seen: Seen, error: str, library: str | None) -> DeviceState:
+    if library is None:
+        signs = [f"/dev/{node}" for node in seen.files.nodes[:1]]
+        if seen.files.module_version:
+            signs.append(f"kernel module {seen.files.module_version}")
+        there = f" although there is {' and '.join(signs)}" if signs else ""
+        reason = f"no NVIDIA driver library{there}: {error}"
+        return DeviceState(Status.CUDA_UNAVAILABLE, reason, INSTALL)
+    if "cannot open shared object file: No such file" in error and LIBRARY in error:
+        return DeviceState(
+            Status.CUDA_UNAVAILABLE,
+            f"there is {library}, but the loader does not look in its folder: {error}",
+            "run ldconfig, or add the folder to LD_LIBRARY_PATH",
+        )
+    return DeviceState(
+        Status.CUDA_UNAVAILABLE,
+        f"the driver library {library} does not load: {error}",
+        "reinstall the NVIDIA driver for this machine, or take this file out of the search path",
+    )
+
+
+def _by_code(seen: Seen, call: str, result: Any, code: int) -> DeviceState:  # noqa: ANN401 - JSON
+    status, meaning, next_step = CODES.get(
+        code, (Status.UNKNOWN, "", "reinstall the NVIDIA driver, or restart the machine")
+    )
+    given = result if isinstance(result, dict) else {}
+    name = f" ({given['name']}: {given.get('text')})" if given.get("name") else ""
+    text = f"{call} returned {code}{name}" if result is not None else "the driver shows no device"
+    skew = _skew(seen.files)
+    if status is Status.NO_DEVICE and seen.visible is not None:
+        sentence = visible_devices(seen.visible).sentence(seen.visible) or (
+            f"no device that CUDA_VISIBLE_DEVICES={seen.visible!r} names is there"
+        )
+        reason, next_step = f"{sentence} ({text})", "unset CUDA_VISIBLE_DEVICES or mend it"
+        return DeviceState(status, reason, next_step, code=code)
+    if skew and status in (Status.UNKNOWN, Status.MISMATCH):
+        return DeviceState(Status.MISMATCH, f"{skew}; {text}", ONE_DRIVER, code=code)
+    reason = f"{meaning}: {text}" if meaning else text
+    return DeviceState(status, reason, next_step, code=code)
+
+
+def _skew(files: Files) -> str:
+    """Library and kernel module of different releases, in words."""
+    release = files.libraries[0].release if files.libraries else None
+    if release is None or files.module_version is None or release == files.module_version:
+        return ""
+    return f"libcuda is {release}, the kernel module {files.module_version}"
+
+
+def _with_devices(seen: Seen, data: Mapping[str, Any]) -> DeviceState:
+    wheel = seen.wheel
+    devices = tuple(_device(entry, wheel) for entry in data["devices"])
+    version = data.get("driver_version") or 0
+    found = DeviceState(Status.READY, "", devices=devices)
+    if not wheel.archs:
+        what = "this wheel holds" if wheel.built else "this is a source tree, with"
+        reason = f"{what} no device code, only CPU kernels"
+        return replace(
+            found,
+            status=Status.NO_IMAGE,
+            reason=reason,
+            next_step="install a CUDA variant of freewheel to use the GPU",
+        )
+    if 0 < version < wheel.cubin_floor:
+        needed = _named(wheel.cubin_floor, wheel.cubin_release)
+        return replace(
+            found,
+            status=Status.MISMATCH,
+            reason=f"the driver is for CUDA {release_name(version)}, the wheel needs {needed}",
+            next_step=f"update the driver, or install a variant for CUDA "
+            f"{release_name(version)} or older",
+        )
+    refuse_ptx = 0 < version < wheel.ptx_floor
+    return _match(found, wheel, refuse_ptx=refuse_ptx, version=version)
+
+
+def _match(found: DeviceState, wheel: Wheel, *, refuse_ptx: bool, version: int) -> DeviceState:
+    refusal = ""
+    if refuse_ptx:
+        needed = _named(wheel.ptx_floor, wheel.ptx_release)
+        refusal = f"its PTX needs {needed}, the driver is for CUDA {release_name(version)}"
+    judged = []
+    for device in found.devices:
+        if device.image is None:
+            judged.append(replace(device, note=device.note or "no device code fits it"))
+        elif refuse_ptx and device.image.endswith("+PTX"):
+            judged.append(replace(device, image=None, note=refusal))
+        else:
+            judged.append(device)
+    devices = tuple(judged)
+    state = replace(found, devices=devices)
+    fitting = [device for device in devices if device.image is not None]
+    if any(not device.note for device in fitting):
+        return replace(state, reason=_ready(state, wheel))
+    if fitting:
+        return replace(
+            state,
+            status=Status.BUSY,
+            reason="; ".join(f"device {device.ordinal}: {device.note}" for device in fitting),
+            next_step="wait, or end what uses the device",
+        )
+    first = devices[0]
+    if any(device.note == refusal for device in devices if refusal):
+        return replace(
+            state,
+            status=Status.MISMATCH,
+            reason=f"only the wheel's PTX fits {_title(first)}, and {refusal}",
+            next_step="update the driver, or install a variant with a cubin for this device",
+        )
+    return replace(
+        state,
+        status=Status.NO_IMAGE,
+        reason=f"the wheel's device code ({' '.join(wheel.archs)}) does not run on {_title(first)}",
+        next_step="install a variant whose arch list has this capability",
+    )
+
+
+def _ready(state: DeviceState, wheel: Wheel) -> str:
+    usable = [device for device in state.devices if device.image is not None and not device.note]
+    plural = "s" if len(usable) > 1 else ""
+    text = f"{len(usable)} device{plural} with code in the wheel for CUDA {wheel.cuda}"
+    others = [device for device in state.devices if device not in usable]
+    return text + "".join(f"; not device {item.ordinal}: {item.note}" for item in others)
+
+
+def _device(entry: Mapping[str, Any], wheel: Wheel) -> Device:
+    capability = None
+    if isinstance(entry.get("major"), int) and isinstance(entry.get("minor"), int):
+        capability = (entry["major"], entry["minor"])
+    digits = entry.get("uuid")
+    mig = bool(entry.get("mig"))
+    free = entry.get("free_in_context")
+    return Device(
+        ordinal=int(entry.get("ordinal", 0)),
+        name=entry.get("name"),
+        capability=capability,
+        total_memory=entry.get("total_memory"),
+        free_memory=entry.get("free_memory") if free is None else free,
+        uuid=f"{'MIG' if mig else 'GPU'}-{digits}" if digits else None,
+        mig=mig,
+        image=choose_image(wheel.archs, capability) if capability else None,
+        note=_obstacle(entry),
+    )
+
+
+def _obstacle(entry: Mapping[str, Any]) -> str:
+    """Why nobody can use the device now, or ``""``."""
+    for key, call in (("get", "cuDeviceGet"), ("context", "cuDevicePrimaryCtxRetain")):
+        code = _code(entry.get(key, {"code": 0}))
+        if code != 0:
+            known = CODES.get(code)
+            return f"{call} returned {code}" + (f", {known[1]}" if known else "")
+    mode, free = entry.get("compute_mode"), entry.get("free_memory")
+    if mode == _PROHIBITED:
+        return "its compute mode is prohibited"
+    if mode == _EXCLUSIVE and entry.get("processes"):
+        return "another process has it exclusively"
+    if isinstance(free, int) and free < _LEAST_MEMORY:
+        return f"only {free >> 20} MiB of its memory are free"
+    return ""
+
+
+def _notes(seen: Seen, state: DeviceState) -> list[str]:
+    answer = seen.answer
+    notes = list(answer.problems) if answer and answer.how is not Asked.FAILED else []
+    sentence = visible_devices(seen.visible).sentence(seen.visible)
+    if sentence and sentence not in state.reason:
+        notes.append(sentence)
+    skew = _skew(seen.files)
+    if skew and skew not in state.reason:
+        notes.append(skew)
+    if len(state.libraries) > 1:
+        notes.append(f"the loader can reach several libcuda.so.1: {', '.join(state.libraries)}")
+    nodes = seen.files.nodes
+    if "nvidiactl" in nodes and "nvidia-uvm" not in nodes:
+        notes.append("/dev/nvidia-uvm is missing, which CUDA needs: load nvidia_uvm")
+    return notes
+
+
+def _code(result: Any) -> int:  # noqa: ANN401 - JSON
+    code = result.get("code") if isinstance(result, dict) else None
+    return code if isinstance(code, int) else -1
+
+
+def _title(device: Device) -> str:
+    capability = ".".join(map(str, device.capability)) if device.capability else "unknown"
+    return f"{device.name or 'the device'} (capability {capability})"
+
+
+def _named(version: int, release: str | None) -> str:
+    text = f"a driver for CUDA {release_name(version)}"
+    return f"{text} ({release} or later)" if release else text
+
+
+def release_name(version: int) -> str:
+    """``12.4`` for cuDriverGetVersion's 12040."""
+    return f"{version // 1000}.{version % 1000 // 10}"

@@ -1,0 +1,138 @@
+"""What files say of the driver, over folders that stand for machines."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from freewheel.device.files import Files, cached_paths, read_files
+
+PROC = """\
+NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309.01  Fri Sep 12 00:00:00 UTC 2025
+GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
+"""
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
+
+
+def put(root: Path, files: dict[str, str | bytes]) -> str:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(root)
+
+
+def cache(entries: dict[str, list[str]], *, before: bytes = b"") -> bytes:
+    """A loader's cache as glibc's ldconfig writes it (elf/cache.c)."""
+    rows = [(name, path) for name, paths in entries.items() for path in paths]
+    strings = b""
+    table = b""
+    base = 48 + 24 * len(rows)
+    for name, path in rows:
+        name_at = base + len(strings)
+        strings += name.encode() + b"\0"
+        path_at = base + len(strings)
+        strings += path.encode() + b"\0"
+        table += struct.pack("<iIIIQ", 0x0303, name_at, path_at, 0, 0)
+    header = b"glibc-ld.so.cache1.1" + struct.pack("<II", len(rows), len(strings)) + bytes(20)
+    return before + header + table + strings
+
+
+def test_a_bare_machine(tmp_path: Path) -> None:
+    found = read_files({}, root=str(tmp_path))
+    assert found == Files(module_version=None, nodes=(), dxg=False, libraries=())
+    assert not found.any_sign
+
+
+@pytest.mark.parametrize(
+    ("files", "release"),
+    [
+        ({"proc/driver/nvidia/version": PROC}, "535.309.01"),
+        ({"proc/driver/nvidia/version": OPEN}, "580.65.06"),
+        ({"sys/module/nvidia/version": "470.256.02\n"}, "470.256.02"),
+        ({"proc/driver/nvidia/version": "", "sys/module/nvidia/version": "550.1\n"}, "550.1"),
+        ({"proc/driver/nvidia/version": b"\xff\xfe"}, None),
+    ],
+)
+def test_the_module_version(
+    tmp_path: Path, files: dict[str, str | bytes], release: str | None
+) -> None:
+    assert read_files({}, root=put(tmp_path, files)).module_version == release
+
+
+def test_device_nodes_are_listed_not_opened(tmp_path: Path) -> None:
+    root = put(tmp_path, {"dev/nvidiactl": "", "dev/nvidia0": "", "dev/null": "", "dev/dxg": ""})
+    for node in (tmp_path / "dev").iterdir():
+        node.chmod(0)
+    found = read_files({}, root=root)
+    assert found.nodes == ("nvidia0", "nvidiactl")
+    assert found.dxg
+    assert found.any_sign
+
+
+def test_libraries_come_in_the_order_of_the_loader_and_once(tmp_path: Path) -> None:
+    root = put(
+        tmp_path,
+        {
+            "opt/compat/libcuda.so.550.1.2": b"",
+            "usr/lib/x86_64-linux-gnu/libcuda.so.535.309.01": b"",
+            "usr/lib/wsl/lib/libcuda.so.1": b"",
+            "dev/dxg": b"",
+            "etc/ld.so.cache": cache(
+                {"libc.so.6": ["/lib/libc.so.6"], "libcuda.so.1": ["/opt/compat/libcuda.so.1"]}
+            ),
+        },
+    )
+    (tmp_path / "opt/compat/libcuda.so.1").symlink_to("libcuda.so.550.1.2")
+    (tmp_path / "usr/lib/x86_64-linux-gnu/libcuda.so.1").symlink_to("libcuda.so.535.309.01")
+    (tmp_path / "lib").symlink_to("usr/lib")  # as on every merged system
+    found = read_files({}, root=root).libraries
+    assert [(item.by, item.release) for item in found] == [
+        ("loader cache", "550.1.2"),
+        ("default folder", "535.309.01"),
+        ("WSL", None),
+    ]
+
+
+def test_the_search_path_goes_first(tmp_path: Path) -> None:
+    put(tmp_path, {"a/libcuda.so": b"", "b/libcuda.so.1": b"", "usr/lib/libcuda.so.1": b""})
+    search = {"LD_LIBRARY_PATH": f":/a:{'/b'};/c"}
+    found = read_files(search, root=str(tmp_path)).libraries
+    assert [item.by for item in found] == ["LD_LIBRARY_PATH", "default folder"]
+    assert found[0].path == str(tmp_path / "b/libcuda.so.1")
+
+
+def test_libcuda_without_its_number_is_no_driver(tmp_path: Path) -> None:
+    put(tmp_path, {"a/libcuda.so": b"", "usr/lib/libcuda.so": b""})
+    assert not read_files({"LD_LIBRARY_PATH": "/a"}, root=str(tmp_path)).any_sign
+
+
+def test_the_cache_is_read_behind_the_old_format() -> None:
+    content = cache({"libcuda.so.1": ["/a/libcuda.so.1", "/b/libcuda.so.1"]}, before=bytes(64))
+    assert cached_paths(content, "libcuda.so.1") == ["/a/libcuda.so.1", "/b/libcuda.so.1"]
+    assert cached_paths(content, "libcuda.so.2") == []
+
+
+@pytest.mark.parametrize("keep", [0, 19, 21, 47, 60, 90, 100])
+def test_a_truncated_cache_gives_nothing_it_does_not_hold(keep: int) -> None:
+    content = cache({"libcuda.so.1": ["/a/libcuda.so.1"]})
+    assert cached_paths(content[:keep], "libcuda.so.1") == []
+
+
+def test_a_cache_that_lies_about_its_count() -> None:
+    content = bytearray(cache({"libcuda.so.1": ["/a/libcuda.so.1"]}))
+    content[20:24] = b"\xff\xff\xff\xff"
+    assert "/a/libcuda.so.1" in cached_paths(bytes(content), "libcuda.so.1")
+
+
+def test_row_12_the_file_layer_is_fast(tmp_path: Path) -> None:
+    root = put(tmp_path, {"etc/ld.so.cache": cache({f"l{n}": ["/l"] for n in range(900)})})
+    times = []
+    for _ in range(50):
+        begun = time.perf_counter()
+        read_files({}, root=root)
+        times.append(time.perf_counter() - begun)
+    assert min(times) < 500e-6  # 100 us on a machine of its own

@@ -1,0 +1,274 @@
+"""Every state, from what was seen: no process, no driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from freewheel.device.answer import Answer
+from freewheel.device.files import Files, Library
+from freewheel.device.judge import Seen, judge, release_name
+from freewheel.device.record import Asked, DeviceState, Fallback, Status
+from freewheel.device.wheel import Wheel
+
+LIBRARY = "/usr/lib/libcuda.so.1"
+WHEEL = Wheel(
+    cuda="12.1",
+    archs=("8.0", "9.0", "9.0+PTX"),
+    cubin_floor=12000,
+    ptx_floor=12010,
+    cubin_release="525.60.13",
+    ptx_release="530.30.02",
+)
+OK = {"code": 0, "name": None, "text": None}
+
+
+def files(
+    *, release: str | None = None, module: str | None = None, nodes: tuple[str, ...] = ()
+) -> Files:
+    library = Library(path=LIBRARY, release=release, by="default folder")
+    return Files(module_version=module, nodes=nodes, dxg=False, libraries=(library,))
+
+
+NONE = Files(module_version=None, nodes=(), dxg=False, libraries=())
+
+
+def device(ordinal: int = 0, capability: tuple[int, int] = (8, 0), **more: Any) -> dict[str, Any]:
+    return {
+        "ordinal": ordinal,
+        "get": OK,
+        "name": "Fake",
+        "major": capability[0],
+        "minor": capability[1],
+        "total_memory": 1 << 34,
+        "uuid": f"{ordinal:08x}-0000-0000-0000-000000000000",
+        **more,
+    }
+
+
+def found(*devices: dict[str, Any], version: int | None = 12040) -> Answer:
+    data = {
+        "library": LIBRARY,
+        "driver_version": version,
+        "initialised": OK,
+        "counted": OK,
+        "count": len(devices),
+        "devices": list(devices),
+    }
+    return Answer(how=Asked.PROGRAM, data=data, seconds=0.01)
+
+
+def refused(code: int, *, call: str = "initialised") -> Answer:
+    data = {"library": LIBRARY, "driver_version": 12040, "initialised": OK}
+    return Answer(how=Asked.PROGRAM, data={**data, call: {"code": code, "name": "X", "text": "y"}})
+
+
+def state(
+    answer: Answer | None,
+    *,
+    wheel: Wheel = WHEEL,
+    seen: Files | None = None,
+    visible: str | None = None,
+) -> DeviceState:
+    return judge(Seen(files=seen or files(), answer=answer, wheel=wheel, visible=visible))
+
+
+def test_no_library() -> None:
+    seen = state(None, seen=NONE)
+    assert (seen.status, seen.fallback) == (Status.CUDA_UNAVAILABLE, Fallback.USE_CPU)
+    assert seen.asked is Asked.NOT_ASKED
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fallback"),
+    [
+        (2, Status.BUSY, Fallback.WAIT),
+        (3, Status.UNKNOWN, Fallback.FAIL),
+        (34, Status.MISMATCH, Fallback.FAIL),
+        (35, Status.MISMATCH, Fallback.FAIL),
+        (46, Status.BUSY, Fallback.WAIT),
+        (100, Status.NO_DEVICE, Fallback.USE_CPU),
+        (101, Status.NO_DEVICE, Fallback.USE_CPU),
+        (304, Status.UNKNOWN, Fallback.FAIL),
+        (802, Status.BUSY, Fallback.WAIT),
+        (803, Status.MISMATCH, Fallback.FAIL),
+        (804, Status.MISMATCH, Fallback.FAIL),
+        (999, Status.UNKNOWN, Fallback.FAIL),
+        (4242, Status.UNKNOWN, Fallback.FAIL),
+    ],
+)
+@pytest.mark.parametrize("call", ["initialised", "counted"])
+def test_row_27_each_code_gives_one_state(
+    code: int, status: Status, fallback: Fallback, call: str
+) -> None:
+    seen = state(refused(code, call=call))
+    assert (seen.status, seen.fallback, seen.code) == (status, fallback, code)
+    assert f"returned {code} (X: y)" in seen.reason
+    assert seen.next_step
+    assert not seen.is_ready()
+
+
+def test_803_and_804_are_told_apart() -> None:
+    """B14: what shadows the driver is said."""
+    first, second = state(refused(803)).reason, state(refused(804)).reason
+    assert "different versions" in first
+    assert "forward-compatibility" in second
+
+
+def test_skew_explains_an_unknown_error_and_never_vetoes() -> None:
+    """B72: an upgrade left module and library at different versions."""
+    skewed = files(release="550.1", module="535.309.01")
+    broken = state(refused(999), seen=skewed)
+    assert broken.status is Status.MISMATCH
+    assert "libcuda is 550.1, the kernel module 535.309.01" in broken.reason
+    works = state(found(device()), seen=skewed)
+    assert works.is_ready()
+    assert works.notes == ("libcuda is 550.1, the kernel module 535.309.01",)
+
+
+@pytest.mark.parametrize("answer", [refused(100), found()])
+@pytest.mark.parametrize(
+    ("visible", "words"),
+    [
+        ("", "set but empty"),
+        ("-1", "hides every device"),
+        ("9,x", "ends at its first invalid entry, 'x'"),
+        ("0,0", "twice"),
+    ],
+)
+def test_b28_hidden_devices_are_three_findings(answer: Answer, visible: str, words: str) -> None:
+    seen = state(answer, visible=visible)
+    assert seen.status is Status.NO_DEVICE
+    assert words in seen.reason
+
+
+def test_a_library_that_does_not_load() -> None:
+    answer = Answer(how=Asked.PROGRAM, data={"not_loaded": "invalid ELF header"})
+    seen = state(answer)
+    assert seen.status is Status.CUDA_UNAVAILABLE
+    assert seen.reason == f"the driver library {LIBRARY} does not load: invalid ELF header"
+    missing = "libcuda.so.1: cannot open shared object file: No such file or directory"
+    unreached = state(Answer(how=Asked.PROGRAM, data={"not_loaded": missing}))
+    assert "the loader does not look in its folder" in unreached.reason
+    nothing = state(answer, seen=Files("535.1", ("nvidia0",), dxg=False, libraries=()))
+    assert "although there is /dev/nvidia0 and kernel module 535.1" in nothing.reason
+
+
+def test_a_library_without_a_function() -> None:
+    answer = Answer(how=Asked.PROGRAM, data={"library": LIBRARY, "missing": "cuInit"})
+    seen = state(answer)
+    assert seen.status is Status.MISMATCH
+    assert seen.reason.startswith(f"{LIBRARY} has no function cuInit")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        (Answer(how=Asked.PROGRAM, step="cuInit", signal=11), "driver_crashed", "SIGSEGV in cuI"),
+        (Answer(how=Asked.PROGRAM, step="dlopen", signal=6), "driver_crashed", "SIGABRT in dlo"),
+        (Answer(how=Asked.PROGRAM, step="cuInit", exit_code=3), "driver_crashed", "exit code 3"),
+        (Answer(how=Asked.PYTHON, step="cuInit"), "driver_crashed", "an unknown end"),
+        (Answer(how=Asked.PROGRAM, step="cuInit", hung=True), "driver_hung", "in cuInit"),
+        (Answer(how=Asked.FAILED, problems=("no program",)), "unknown", "no program"),
+    ],
+)
+def test_no_answer(answer: Answer, status: str, words: str) -> None:
+    seen = state(answer)
+    assert seen.status == status
+    assert words in seen.reason
+    assert seen.fallback is Fallback.FAIL
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "status", "image"),
+    [
+        (11080, (8, 0), Status.MISMATCH, "8.0"),  # below the family floor
+        (12000, (8, 0), Status.READY, "8.0"),  # between the floors, by a cubin
+        (12000, (9, 0), Status.READY, "9.0"),
+        (12000, (12, 0), Status.MISMATCH, None),  # between the floors, PTX only
+        (12010, (12, 0), Status.READY, "9.0+PTX"),
+        (13000, (8, 6), Status.READY, "8.0"),
+        (12040, (7, 5), Status.NO_IMAGE, None),
+        (None, (8, 0), Status.READY, "8.0"),
+    ],
+)
+def test_row_36_driver_versions_against_the_floors(
+    version: int | None, capability: tuple[int, int], status: Status, image: str | None
+) -> None:
+    """B04: a driver older than the wheel."""
+    seen = state(found(device(capability=capability), version=version))
+    assert (seen.status, seen.devices[0].image) == (status, image)
+    if status is Status.MISMATCH:
+        assert "12.1 (530.30.02" in seen.reason or "12.0 (525.60.13" in seen.reason
+
+
+def test_wheels_without_device_code() -> None:
+    cpu = state(found(device()), wheel=Wheel())
+    assert (cpu.status, cpu.fallback) == (Status.NO_IMAGE, Fallback.USE_CPU)
+    assert "this wheel holds no device code" in cpu.reason
+    tree = state(found(device()), wheel=Wheel(built=False))
+    assert "source tree" in tree.reason
+
+
+def test_mixed_devices_are_ready_where_one_is() -> None:
+    seen = state(found(device(0, (7, 5)), device(1, (9, 0))))
+    assert seen.is_ready()
+    assert [item.ordinal for item in seen.usable] == [1]
+    assert "not device 0: no device code fits it" in seen.reason
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"compute_mode": 2}, "prohibited"),
+        ({"compute_mode": 3, "processes": 1}, "exclusively"),
+        ({"free_memory": 5 << 20}, "only 5 MiB"),
+        ({"context": {"code": 2}}, "cuDevicePrimaryCtxRetain returned 2, the device has no free"),
+        ({"context": {"code": 46}}, "is taken"),
+    ],
+)
+def test_busy_devices(more: dict[str, Any], words: str) -> None:
+    seen = state(found(device(**more)))
+    assert (seen.status, seen.fallback) == (Status.BUSY, Fallback.WAIT)
+    assert words in seen.reason
+    assert seen.usable == ()
+    one_is_free = state(found(device(0, **more), device(1)))
+    assert one_is_free.is_ready()
+
+
+@pytest.mark.parametrize(
+    "more", [{"compute_mode": 3, "processes": 0}, {"free_memory": 1 << 33}, {"compute_mode": 0}]
+)
+def test_devices_that_are_free(more: dict[str, Any]) -> None:
+    assert state(found(device(**more))).is_ready()
+
+
+def test_a_mig_instance_is_named_as_one() -> None:
+    seen = state(found(device(mig=True)))
+    assert seen.devices[0].uuid == "MIG-00000000-0000-0000-0000-000000000000"
+    assert seen.devices[0].mig
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"initialised": None},
+        {"initialised": {"code": "x"}},
+        {"initialised": OK, "counted": OK, "devices": None},
+        {"initialised": OK, "counted": OK, "devices": [{}]},
+    ],
+)
+def test_an_answer_with_holes_is_judged_all_the_same(data: dict[str, Any]) -> None:
+    assert not state(Answer(how=Asked.PROGRAM, data={"library": None, **data})).is_ready()
+
+
+def test_notes() -> None:
+    seen = state(found(device()), seen=files(nodes=("nvidia0", "nvidiactl")), visible="0,x")
+    assert any("nvidia-uvm is missing" in note for note in seen.notes)
+    assert any("first invalid entry" in note for note in seen.notes)
+
+
+def test_release_names() -> None:
+    assert [release_name(number) for number in (11080, 12010, 13000)] == ["11.8", "12.1", "13.0"]

@@ -1,0 +1,516 @@
+"""The state of the hardware from the installed wheel, under drivers that answer, lie and die."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import freewheel
+from tests.drivers import build
+
+PACKAGE = Path(freewheel.__file__).parent
+LIMIT = 1.0  # seconds that a hanging driver gets here
+ASK = """
+import json, time
+from dataclasses import asdict
+from freewheel import device
+begun = time.monotonic()
+state = device.state(deep={deep})
+took = time.monotonic() - begun
+print(json.dumps({{**asdict(state), "ready": state.is_ready(), "fallback": state.fallback,
+    "took": took, "count": device.device_count(), "capability": device.capability(),
+    "memory": device.memory()}}))
+"""
+
+
+@pytest.fixture(scope="session")
+def build_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where compiled drivers are kept between sessions, or for this one without a cache."""
+    cache = getattr(request.config, "cache", None)
+    return Path(cache.mkdir("drivers")) if cache else tmp_path_factory.mktemp("drivers")
+
+
+@pytest.fixture(scope="session")
+def driver(build_folder: Path) -> Path:
+    """The folder of the fake ``libcuda.so.1``."""
+    return build.build_driver(build_folder)
+
+
+def start(code: str, folder: Path | None, *options: str, **settings: str) -> Any:
+    """Run ``code`` with this driver, with everything else of the environment dropped."""
+    environment = {"PATH": os.environ.get("PATH", ""), "FREEWHEEL_PROBE_TIMEOUT": str(LIMIT)}
+    if folder is not None:
+        environment["LD_LIBRARY_PATH"] = str(folder)
+    environment.update(settings)
+    command = [sys.executable, *options, "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+def ask(folder: Path | None, *, deep: bool = False, **settings: str) -> dict[str, Any]:
+    """The state in a fresh interpreter; settings of the fake in small letters, others as given."""
+    given = {
+        name if name.isupper() else f"FAKECUDA_{name.upper()}": value
+        for name, value in settings.items()
+    }
+    done = start(ASK.format(deep=deep), folder, **given)
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    assert bool(answer["fallback"]) != answer["ready"]
+    if not answer["ready"]:  # row 7: as torch's are
+        assert (answer["count"], answer["capability"], answer["memory"]) == (0, None, 0)
+    return answer
+
+
+@pytest.mark.parametrize("devices", ["8.0", "8.0,9.0", ",".join(["8.0", "8.6"] * 4)])
+@pytest.mark.parametrize("deep", [False, True])
+def test_row_7_devices_of_a_driver_that_works(driver: Path, devices: str, *, deep: bool) -> None:
+    answer = ask(driver, deep=deep, devices=devices)
+    count = len(devices.split(","))
+    assert (answer["status"], answer["asked"], answer["deep"]) == ("ready", "program", deep)
+    assert answer["library"] == str(driver / "libcuda.so.1")
+    assert answer["driver_version"] == 12040
+    assert answer["count"] == len(answer["devices"]) == count
+    assert (answer["capability"], answer["memory"]) == ([8, 0], 16 << 30)
+    assert [item["image"] for item in answer["devices"]] == devices.split(",")
+    assert len({item["uuid"] for item in answer["devices"]}) == count
+    assert answer["devices"][0]["name"] == "Fake A100"
+    assert answer["devices"][0]["free_memory"] == ((15 << 30) if deep else None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({}, "ready", "1 device with code"),
+        ({"FAKENVML_MODE": "3"}, "ready", "1 device with code"),
+        ({"FAKENVML_MODE": "3", "FAKENVML_PROCESSES": "1"}, "busy", "has it exclusively"),
+        ({"FAKENVML_MODE": "2"}, "busy", "prohibited"),
+        ({"FAKENVML_FREE": "1048576"}, "busy", "only 1 MiB"),
+        ({"FAKENVML_FAIL": "999"}, "ready", "1 device with code"),  # it only adds to an answer
+        ({"FAKENVML_FAIL": "segv"}, "driver_crashed", "SIGSEGV in nvmlInit"),
+        ({"FAKENVML_MIG": "1"}, "ready", "1 device with code"),
+    ],
+)
+def test_what_nvml_adds(
+    driver: Path, build_folder: Path, settings: dict[str, str], status: str, words: str
+) -> None:
+    folders = f"{driver}:{build.build_management(build_folder)}"
+    done = start(ASK.format(deep=False), Path(folders), **settings)
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["asked"]) == (status, "program")
+    assert words in answer["reason"]
+    for device in answer["devices"]:
+        known = "FAKENVML_FAIL" not in settings
+        free = int(settings.get("FAKENVML_FREE", 1 << 33)) if known else None
+        assert device["free_memory"] == free
+        assert device["mig"] == ("FAKENVML_MIG" in settings)
+        assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
+
+
+def test_no_driver_starts_no_child(tmp_path: Path) -> None:
+    """The answer comes from files alone, in under a millisecond on an idle machine."""
+    code = (
+        "import os, sys\n"
+        "def watch(event, arguments):\n"
+        "    if event in ('os.posix_spawn', 'os.fork', 'os.exec', 'subprocess.Popen'):\n"
+        "        print('STARTED', event)\n"
+        "sys.addaudithook(watch)\n"
+    )
+    done = start(code + ASK.format(deep=False), tmp_path)
+    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidiactl").exists():
+        answer = json.loads(done.stdout)
+        assert (answer["status"], answer["asked"]) == ("cuda_unavailable", "not asked")
+        assert answer["fallback"] == "use_cpu"
+    else:
+        pytest.skip("this machine has an NVIDIA driver of its own")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fallback"),
+    [
+        (3, "unknown", "fail"),
+        (34, "mismatch", "fail"),
+        (35, "mismatch", "fail"),
+        (100, "no_device", "use_cpu"),
+        (101, "no_device", "use_cpu"),
+        (304, "unknown", "fail"),
+        (802, "busy", "wait"),
+        (803, "mismatch", "fail"),
+        (804, "mismatch", "fail"),
+        (999, "unknown", "fail"),
+        (4242, "unknown", "fail"),
+    ],
+)
+def test_row_27_codes_of_cuinit(driver: Path, code: int, status: str, fallback: str) -> None:
+    answer = ask(driver, fail=f"cuInit={code}")
+    assert (answer["status"], answer["fallback"], answer["code"]) == (status, fallback, code)
+    assert f"cuInit returned {code}" in answer["reason"]
+
+
+@pytest.mark.parametrize("place", ["load", "cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
+@pytest.mark.parametrize(
+    ("action", "words"), [("segv", "SIGSEGV"), ("abort", "SIGABRT"), ("exit:7", "exit code 7")]
+)
+def test_a_driver_that_dies(driver: Path, place: str, action: str, words: str) -> None:
+    answer = ask(driver, fail=f"{place}={action}")
+    assert (answer["status"], answer["fallback"]) == ("driver_crashed", "fail")
+    step = "dlopen" if place == "load" else place
+    assert words in answer["reason"]
+    assert answer["reason"].endswith(f"in {step}")
+
+
+@pytest.mark.parametrize("place", ["load", "cuInit", "cuDeviceGetName"])
+def test_a_driver_that_never_answers(driver: Path, place: str) -> None:
+    answer = ask(driver, fail=f"{place}=hang")
+    assert answer["status"] == "driver_hung"
+    assert LIMIT <= answer["took"] < LIMIT + 0.5
+
+
+def test_slowness_is_said(driver: Path) -> None:
+    done = start(
+        ASK.format(deep=False),
+        driver,
+        FAKECUDA_FAIL="cuInit=slow:2300",
+        FREEWHEEL_PROBE_TIMEOUT="20",
+    )
+    assert json.loads(done.stdout)["status"] == "ready"
+    assert "has not answered for 2 s (cuInit)" in done.stderr
+
+
+def test_it_returns_though_the_child_cannot_be_reaped(driver: Path) -> None:
+    """As after an ioctl that nothing interrupts: the killed child stays."""
+    code = """
+import os, time
+from freewheel.device import child
+begun = time.monotonic()
+answer = child.ask(dict(os.environ), 0.5, wait=lambda pid, options: (0, 0))
+print(answer.hung, time.monotonic() - begun, len(child._unreaped))
+again = child.ask({**os.environ, "FAKECUDA_FAIL": ""}, 5.0)
+print(again.data is not None, len(child._unreaped))
+"""
+    done = start(code, driver, FAKECUDA_FAIL="cuInit=hang")
+    hung, took, left, answered, after = done.stdout.split()
+    assert (hung, left, answered, after) == ("True", "1", "True", "0")
+    assert float(took) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("fail", "status"), [("", "ready"), ("cuInit=segv", "driver_crashed"), ("cuInit=3", "unknown")]
+)
+def test_a_process_that_ignores_its_children(driver: Path, fail: str, status: str) -> None:
+    code = "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    done = start(code + ASK.format(deep=False), driver, FAKECUDA_FAIL=fail)
+    assert json.loads(done.stdout)["status"] == status, done.stderr
+
+
+def test_an_interrupt_leaves_no_child(driver: Path) -> None:
+    code = """
+import os, signal
+from freewheel import device
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    device.state()
+except KeyboardInterrupt:
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print("none is left")
+"""
+    done = start(code, driver, FAKECUDA_FAIL="cuInit=hang", FREEWHEEL_PROBE_TIMEOUT="20")
+    assert done.stdout.split() == ["none", "is", "left"], done.stderr
+
+
+@pytest.mark.parametrize("hidden", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
+def test_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
+    """B04: what it lacks is said, nothing is undefined."""
+    answer = ask(build.build_driver(build_folder, hide=[hidden]))
+    assert answer["status"] == "mismatch"
+    assert f"has no function {hidden}" in answer["reason"]
+
+
+def test_files_that_are_no_driver(driver: Path, tmp_path: Path) -> None:
+    whole = (driver / "libcuda.so.1").read_bytes()
+    wrong_machine = bytearray(whole)
+    wrong_machine[18] = 183  # e_machine: AArch64
+    contents = {
+        "garbage": b"this is no library\n" * 99,
+        "empty": b"",
+        "truncated": whole[:4000],
+        "wrong machine": bytes(wrong_machine),
+    }
+    for name, content in contents.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "libcuda.so.1").write_bytes(content)
+        answer = ask(folder)
+        assert answer["status"] in ("cuda_unavailable", "driver_crashed"), name
+        assert "libcuda.so.1" in answer["reason"]
+        assert name == "truncated" or answer["status"] == "cuda_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("version", "devices", "status"),
+    [
+        ("11080", "8.0", "mismatch"),
+        ("12000", "8.0", "ready"),
+        ("12000", "12.0", "mismatch"),
+        ("12010", "12.0", "ready"),
+        ("12040", "7.5", "no_image"),
+        ("13000", "8.6", "ready"),
+    ],
+)
+def test_row_36_driver_versions(driver: Path, version: str, devices: str, status: str) -> None:
+    if freewheel.build()["cuda"] != "12.1":
+        pytest.skip("the numbers are those of a wheel for CUDA 12.1")
+    assert ask(driver, version=version, devices=devices)["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "uuids"),
+    [
+        ("", "no_device", ()),
+        ("-1", "no_device", ()),
+        ("7", "no_device", ()),
+        ("none", "no_device", ()),
+        ("0,0", "no_device", ()),
+        ("1", "ready", ("2",)),
+        ("1,0", "ready", ("2", "1")),
+        ("0,7,1", "ready", ("1",)),
+        ("GPU-00000000-0000-0000-0000-000000000002", "ready", ("2",)),
+        ("GPU-00000000", "no_device", ()),
+        ("MIG-00000000-0000-0000-0000-000000000002", "no_device", ()),
+    ],
+)
+def test_b28_visible_devices(driver: Path, value: str, status: str, uuids: tuple[str, ...]) -> None:
+    answer = ask(driver, devices="8.0,9.0", CUDA_VISIBLE_DEVICES=value)
+    assert answer["status"] == status
+    assert tuple(item["uuid"][-1] for item in answer["devices"]) == uuids
+    if status == "no_device":
+        assert "CUDA_VISIBLE_DEVICES" in answer["reason"]
+
+
+def test_row_11_visible_devices_changed_after_the_import(driver: Path) -> None:
+    code = """
+import os
+from freewheel import device
+for value in ("0", "-1", "0"):
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+    print(device.device_count())
+"""
+    assert start(code, driver).stdout.split() == ["1", "0", "1"]
+
+
+def test_row_11_frozen_once_cuda_is_in_use(driver: Path) -> None:
+    code = """
+import ctypes, os, warnings
+from freewheel import device
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+print(device.device_count())
+assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(device.device_count())
+print(len(caught), "has no effect any more" in str(caught[0].message))
+"""
+    assert start(code, driver).stdout.split() == ["1", "1", "1", "True"]
+
+
+def test_a_fork_asks_anew(driver: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = """
+import os
+from freewheel import device
+assert device.state().is_ready() and device.state() is device.state()
+child = os.fork()
+if child == 0:
+    os._exit(0 if device.state().is_ready() else 1)
+print(os.waitpid(child, 0)[1])
+"""
+    assert start(code, driver, FAKECUDA_LOG=str(log)).stdout.split() == ["0"]
+    assert log.read_text(encoding="utf-8").count(" cuInit\n") == 2
+
+
+def test_b13_importing_asks_nothing(driver: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import freewheel.device, freewheel.doctor, freewheel.device.judge, freewheel._C"
+    done = start(code, driver, FAKECUDA_LOG=str(log), FAKECUDA_FAIL="load=segv")
+    assert done.returncode == 0, done.stderr
+    assert not log.exists()
+
+
+def test_b13_imports_start_and_open_nothing(driver: Path, tmp_path: Path) -> None:
+    """Every module but ``ops``, which imports torch, seen by the kernel."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    names = sorted(
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for path in PACKAGE.rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py", "ops.py")
+    )
+    trace = tmp_path / "trace"
+    calls = "trace=open,openat,openat2,clone,clone3,fork,vfork,execve"
+    code = f"import freewheel, freewheel._C, {', '.join(names)}"
+    subprocess.run(
+        [strace, "-f", "-o", trace, "-e", calls, sys.executable, "-c", code],
+        env={"LD_LIBRARY_PATH": str(driver)},
+        check=True,
+    )
+    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines()
+    assert sum("_C.abi3.so" in line for line in lines) >= 1  # the trace sees what is opened
+    assert [line for line in lines if "/dev/nvidia" in line or "libcuda.so" in line] == []
+    started = [line for line in lines if re.search(r" (clone3?|v?fork|execve)\(", line)]
+    assert len(started) == 1  # the interpreter itself
+
+
+def test_row_12_a_known_answer_is_cheap(driver: Path) -> None:
+    code = """
+import timeit
+from freewheel import device
+device.state()
+print(min(timeit.repeat(device.state, number=1000, repeat=20)) / 1000)
+"""
+    assert float(start(code, driver).stdout) < 5e-6  # 1 us on a machine of its own
+
+
+def copied(tmp_path: Path, mode: int) -> str:
+    """A folder with the wheel's package, its program in this mode."""
+    shutil.copytree(PACKAGE, tmp_path / "freewheel", ignore=shutil.ignore_patterns("_torch.so"))
+    (tmp_path / "freewheel/_probe").chmod(mode)
+    return str(tmp_path)
+
+
+def test_without_an_exec_bit_a_second_python_asks(driver: Path, tmp_path: Path) -> None:
+    for deep in (False, True):
+        folder = copied(tmp_path / str(deep), 0o644)
+        answer = ask(driver, deep=deep, devices="8.0,9.0", PYTHONPATH=folder)
+        assert (answer["status"], answer["asked"]) == ("ready", "python")
+        assert [item["capability"] for item in answer["devices"]] == [[8, 0], [9, 0]]
+        assert any("cannot be started: Permission denied" in note for note in answer["notes"])
+
+
+@pytest.mark.parametrize(
+    ("fail", "status"),
+    [("cuInit=803", "mismatch"), ("cuInit=segv", "driver_crashed"), ("cuInit=hang", "driver_hung")],
+)
+def test_the_second_python_gives_the_same_states(
+    driver: Path, tmp_path: Path, fail: str, status: str
+) -> None:
+    answer = ask(driver, fail=fail, PYTHONPATH=copied(tmp_path, 0o644))
+    assert (answer["status"], answer["asked"]) == (status, "python")
+
+
+def test_a_program_that_is_no_program(driver: Path, tmp_path: Path) -> None:
+    folder = copied(tmp_path, 0o755)
+    (tmp_path / "freewheel/_probe").write_bytes(b"#!/bin/sh\nexit 127\n")
+    answer = ask(driver, PYTHONPATH=folder)
+    assert (answer["status"], answer["asked"]) == ("ready", "python")
+    assert any("ended before it asked anything: exit code 127" in note for note in answer["notes"])
+
+
+def test_nothing_can_be_started(driver: Path, tmp_path: Path) -> None:
+    """An application that embeds Python is not taken for one."""
+    code = "import sys\nsys.executable = '/bin/true'\n" + ASK.format(deep=False)
+    done = start(code, driver, PYTHONPATH=copied(tmp_path, 0o644))
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["asked"]) == ("unknown", "failed")
+    assert "_probe cannot be started" in answer["reason"]
+
+
+def test_the_program_costs_little_over_the_driver(driver: Path) -> None:
+    times = []
+    for _ in range(10):
+        begun = time.monotonic()
+        subprocess.run(
+            [PACKAGE / "_probe", "1"],
+            env={"LD_LIBRARY_PATH": str(driver)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        times.append(time.monotonic() - begun)
+    assert min(times) < 0.1  # 10 ms on a machine of its own
+
+
+def doctor(folder: Path | None, *options: str, **settings: str) -> Any:
+    """``python -m freewheel doctor`` in a fresh interpreter."""
+    code = f"import runpy, sys\nsys.argv[1:] = {['doctor', *options]!r}\n"
+    code += "runpy.run_module('freewheel', run_name='__main__', alter_sys=True)"
+    return start(code, folder, **settings)
+
+
+def test_the_doctor_of_a_sound_machine(driver: Path) -> None:
+    done = doctor(driver, FAKECUDA_DEVICES="8.0,7.5")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
+    assert "525.60.13" in lines["needs driver"]
+    assert "fits" in lines["torch"]
+    assert "runs 8.0" in lines["device 0"]
+    assert "no code for it" in lines["device 1"]
+    assert "ready: 1 device" in lines["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("fail", "code", "status"),
+    [("cuInit=100", 1, "no_device"), ("cuInit=segv", 2, "driver_crashed")],
+)
+def test_the_doctor_for_a_machine(driver: Path, fail: str, code: int, status: str) -> None:
+    done = doctor(driver, "--json", FAKECUDA_FAIL=fail)
+    assert done.returncode == code, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["state"]["status"] == status
+    assert facts["exit_code"] == code
+    assert facts["next_step"]
+    assert facts["torch"]["fits"]
+    assert facts["wheel"]["archs"] == freewheel.build()["archs"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'GPU 0: Fake (UUID: GPU-1)'", "GPU 0: Fake (UUID: GPU-1) (exit 0)"),
+        ("echo 'No devices were found'; exit 0", "No devices were found (exit 0)"),
+        ("exit 9", "(exit 9)"),
+    ],
+)
+def test_row_28_the_state_is_the_drivers_whatever_nvidia_smi_says(
+    driver: Path, tmp_path: Path, script: str, words: str
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    tool.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    for fail, status in (("", "ready"), ("cuInit=100", "no_device")):
+        facts = json.loads(doctor(driver, "--json", FAKECUDA_FAIL=fail, PATH=path).stdout)
+        assert (facts["state"]["status"], facts["nvidia_smi"]) == (status, words)
+
+
+def test_the_doctor_imports_no_torch(driver: Path) -> None:
+    code = (
+        "import sys\nfrom freewheel.doctor import examine\nexamine()\nprint('torch' in sys.modules)"
+    )
+    assert start(code, driver).stdout.split() == ["False"]
+
+
+def test_the_doctor_sees_that_torch_is_missing(driver: Path, tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / "freewheel")
+    code = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom freewheel.doctor import examine\n"
+        "report = examine()\nprint(report.exit_code, report.verdict)"
+    )
+    done = start(code, driver, "-I", "-S")
+    assert done.stdout.startswith("2 broken: the wheel is for torch"), done.stderr
+    assert "torch is not installed" in done.stdout
