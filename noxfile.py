@@ -1,11 +1,9 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
-#     "abi3audit>=0.0.26",
 #     "auditwheel>=6.8",
 #     "build>=1.2",
 #     "cmake>=3.26",
-#     "filelock>=3.16",
 #     "jinja2>=3.1",
 #     "ninja>=1.11",
 #     "nox>=2026.10",
@@ -14,7 +12,6 @@
 #     "pip>=23.2",
 #     "platformdirs>=4.2",
 #     "pydantic>=2.9",
-#     "pyelftools>=0.31",
 #     "rich>=13.9",
 #     "scikit-build-core>=1.1",
 #     "tomlkit>=0.13",
