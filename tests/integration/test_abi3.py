@@ -14,8 +14,8 @@ def test_abi3audit_finds_nothing_in_any_wheel(wheelfab: Wheelfab, tmp_path: Path
     wheels = [result["wheel"] for result in wheelfab.json("build")]
     assert len(wheels) == 6
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "abi3audit", "--strict", "--report", "-o", str(report), *wheels]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "abi3audit", "--strict", "--report", "-o", str(report)]
+    done = subprocess.run([*command, *wheels], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     specs = json.loads(report.read_text())["specs"].values()
     objects = [item for spec in specs for item in spec["wheel"]]
