@@ -25,6 +25,7 @@ from wheelfab.model import (
     Variant,
 )
 from wheelfab.resolve import resolve, resolve_sessions
+from wheelfab.resolve_hosts import resolve_hosts
 
 __all__ = [
     "AbiKind",
@@ -66,7 +67,8 @@ def make_matrix(raw: dict[str, Any], *, name: str, root: Path) -> Matrix:
         raise one_of_many(errors)
     draft, flaws = resolve(reading, reading.file)
     sessions, session_flaws = resolve_sessions(reading.file, draft)
-    found = dict.fromkeys((*flaws, *check(draft), *session_flaws))
+    hosts, host_flaws = resolve_hosts(reading.file)
+    found = dict.fromkeys((*flaws, *check(draft), *session_flaws, *host_flaws))
     errors += [_worded(reading.name, flaw) for flaw in found]
     if errors:
         raise one_of_many(errors)
@@ -77,6 +79,7 @@ def make_matrix(raw: dict[str, Any], *, name: str, root: Path) -> Matrix:
         variants=tuple(row.variant for row in draft.rows),
         exclude=tuple(exclusion for _, exclusion in draft.exclude),
         sessions=sessions,
+        hosts=hosts,
     )
 
 

@@ -22,6 +22,17 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from wheelfab.facts import AbiKind
+from wheelfab.host import (
+    DEFAULT_BASE,
+    DriverPlace,
+    HostDriver,
+    HostImage,
+    HostOption,
+    Pollution,
+    TorchChoice,
+    Way,
+)
 from wheelfab.model import CudaApi, PartScope, Toolchain
 from wheelfab.versions import plain_version
 
@@ -31,6 +42,8 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _TAG = re.compile(r"py3-none|cp3\d{1,2}-(?:abi3|none|cp3\d{1,2}t?)", re.ASCII)
 _STANDARD = re.compile(r"c\+\+(?:14|17|20|23)", re.ASCII)
 _URL = re.compile(r"(?:https?|file)://[!-~]{1,500}", re.ASCII)
+_OPTION = re.compile(r"-(?:I|OO?|S|s|E|B|X[a-z_]{1,30}(?:=\w{1,30})?)", re.ASCII)
+_DRIVER = re.compile(r"\d{2,4}(?:\.\d{1,4}){1,2}", re.ASCII)
 _MOST = 256  # entries of any table or array
 
 
@@ -100,6 +113,12 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _absolute(text: str) -> str:
+    if not re.fullmatch(r"(?:/[A-Za-z0-9._+-]+)+", text, re.ASCII) or ".." in text.split("/"):
+        raise malformed(f"{text!r} is not an absolute path", "write it as /dev/nvidia0")
+    return text
+
+
 def _string_as_array(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -108,6 +127,7 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Code = Annotated[str, Field(min_length=1, max_length=10_000)]
 Reason = Annotated[str, Field(max_length=1000), AfterValidator(_not_blank)]
 Path = Annotated[str, Field(max_length=200), AfterValidator(_inside)]
+AbsolutePath = Annotated[str, Field(max_length=200), AfterValidator(_absolute)]
 Paths = Annotated[tuple[Path, ...], Field(min_length=1, max_length=_MOST)]
 Series = Annotated[str, _version(2, "12.1")]
 Release = Annotated[str, _version(3, "2.4.1")]
@@ -178,6 +198,20 @@ class LoadTable(Table):
     )
 
 
+class DeviceRunTable(Table):
+    """What the GPU loop runs on each device, as Python code; `device` names it, as `cuda:0`."""
+
+    operation: Code = Field(
+        description="An operation checked against its reference; an exception fails it."
+    )
+    launch: Code = Field(description="One launch of the soak, after `operation` in its names.")
+    emulation: Path | None = Field(
+        default=None,
+        description="A script that makes an emulation of devices, so that both run without a GPU: "
+        "it is given a folder and a torch package and prints JSON with `environment` and `before`.",
+    )
+
+
 class ProjectTable(Table):
     """What is built, whatever the variant."""
 
@@ -207,6 +241,14 @@ class ProjectTable(Table):
     )
     load: tuple[LoadTable, ...] = Field(
         min_length=1, max_length=64, description="One load of the import loop, stage by stage."
+    )
+    state: Code | None = Field(
+        default=None,
+        description="Python code that leaves in `result` what the extension says of the hardware: "
+        "a mapping with `status`, `reason`, `notes` and `images`. Hosts are judged by it.",
+    )
+    device_run: DeviceRunTable | None = Field(
+        default=None, description="What the GPU loop runs on each device."
     )
 
 
@@ -320,6 +362,115 @@ class SessionTable(Table):
     )
 
 
+class HostKeys(Table):
+    """A machine to load the wheels on, and the answer that is expected there."""
+
+    help: Text | None = Field(default=None, description="What is wrong with it, in a line.")
+    base: Text = Field(
+        default=DEFAULT_BASE, description="The clean root it is made from, such as `debian-11`."
+    )
+    image: HostImage = Field(
+        default=HostImage.CPU, description="The target of `docker/Dockerfile` it starts from."
+    )
+    driver: HostDriver = Field(
+        default=HostDriver.NONE,
+        description="What lies where the driver library would: `none`, `real` (NVIDIA's, of the "
+        "image `driver-host`), `fake` (`wheelfab.drivers`, told by `environment`), or a file that "
+        "is no driver.",
+    )
+    driver_place: DriverPlace = Field(
+        default=DriverPlace.PATH,
+        description="How the loader finds it: `path` (LD_LIBRARY_PATH), `loader-cache`, or `wsl`.",
+    )
+    driver_release: Annotated[str, _matching(_DRIVER, "a release", "535.104.05")] | None = Field(
+        default=None, description="The release in the driver library's file name."
+    )
+    nvml: StrictBool = Field(default=False, description="Whether a fake NVML lies beside it.")
+    pollution: tuple[Pollution, ...] = Field(
+        default=(), max_length=8, description="Older libraries that LD_LIBRARY_PATH puts in front."
+    )
+    environment: dict[str, Annotated[str, Field(max_length=1000)]] = Field(
+        default_factory=dict, max_length=64, description="Environment variables of each load."
+    )
+    environment_after: dict[str, Annotated[str, Field(max_length=1000)]] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Variables that are set after the imports, before the state is asked.",
+    )
+    files: dict[AbsolutePath, Annotated[str, Field(max_length=10_000)]] = Field(
+        default_factory=dict, max_length=64, description="Files that are there, with their text."
+    )
+    programs: dict[AbsolutePath, Code] = Field(
+        default_factory=dict, max_length=8, description="Executable scripts that are there."
+    )
+    options: tuple[HostOption, ...] = Field(
+        default=(), max_length=8, description="Ways in which the machine is narrower than usual."
+    )
+    python: tuple[Annotated[str, _matching(_OPTION, "an option of Python", "-OO")], ...] = Field(
+        default=(), max_length=8, description="Options of the interpreter."
+    )
+    way: Way = Field(default=Way.PLAIN, description="How the wheel is imported.")
+    torch: TorchChoice = Field(
+        default=TorchChoice.OWN, description="The torch beside it: `own`, `other-series`, `none`."
+    )
+    cpu: Annotated[str, _matching(_NAME, "a processor", "Nehalem")] | None = Field(
+        default=None, description="The processor that qemu-user plays."
+    )
+    emulated: StrictBool = Field(
+        default=False,
+        description="Whether operations run on the devices of the fake driver too, by the "
+        "project's emulation.",
+    )
+    variants: tuple[Text, ...] = Field(
+        default=(), max_length=_MOST, description="The variants it is for; all unless given."
+    )
+    count: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        default=None, description="Fresh loads, where the usual number would take too long."
+    )
+    at_once: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="Fresh loads that run together: more than 1 where they only wait."
+    )
+    status: Text | None = Field(
+        default=None, description="The status that the project's `state` must give."
+    )
+    status_without_code: Text | None = Field(
+        default=None,
+        description="The status for a wheel without device code; as `status` unless given.",
+    )
+    status_without_ptx: Text | None = Field(
+        default=None,
+        description="The status for a wheel with cubins only; as `status` unless given.",
+    )
+    says: tuple[Text, ...] = Field(
+        default=(), max_length=16, description="Words that reason or notes must hold."
+    )
+    images: tuple[Text, ...] | None = Field(
+        default=None,
+        max_length=64,
+        description="What a wheel with device code runs on each device, such as `8.0`, `9.0+PTX`, "
+        "or `none`.",
+    )
+    error: tuple[Text, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Words of the clear error that the stages with torch end in; none: they pass.",
+    )
+    error_for: AbiKind | None = Field(
+        default=None, description="The pins that end so: `classic` or `stable`; all unless given."
+    )
+
+
+class HostTable(HostKeys):
+    """A machine, or with `cases` several that have most in common."""
+
+    cases: dict[Annotated[str, _matching(_NAME, "a name", "sm-75")], HostKeys] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Hosts `NAME-CASE` that differ from it in the keys given; `environment` and "
+        "`files` are added to its own.",
+    )
+
+
 class MatrixFile(Table):
     """The build matrix of a PyTorch extension: the only place where it is decided what is built."""
 
@@ -340,4 +491,9 @@ class MatrixFile(Table):
         default_factory=dict,
         max_length=64,
         description="nox sessions of the project's own, by name.",
+    )
+    hosts: dict[str, HostTable] = Field(
+        default_factory=dict,
+        max_length=_MOST,
+        description="The machines that the import loop loads the wheels on, by name.",
     )

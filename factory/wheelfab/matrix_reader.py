@@ -15,14 +15,18 @@ from pydantic_core import ErrorDetails
 
 from wheelfab.errors import MatrixError
 from wheelfab.matrix_file import (
+    DeviceRunTable,
     DeviceTable,
     ExcludeTable,
+    HostKeys,
+    HostTable,
     LoadTable,
     MatrixFile,
     PartTable,
     PinTable,
     ProjectTable,
     RowDefaults,
+    SessionTable,
     VariantTable,
 )
 from wheelfab.suggest import did_you_mean, nearest
@@ -90,6 +94,8 @@ def table_at(location: Location) -> type[BaseModel] | None:  # noqa: PLR0911 (a 
             return ProjectTable
         case ("project", "device"):
             return DeviceTable
+        case ("project", "device-run"):
+            return DeviceRunTable
         case ("project", "parts", _):
             return PartTable
         case ("project", "load", _):
@@ -102,6 +108,12 @@ def table_at(location: Location) -> type[BaseModel] | None:  # noqa: PLR0911 (a 
             return VariantTable
         case ("exclude", _):
             return ExcludeTable
+        case ("sessions", _):
+            return SessionTable
+        case ("hosts", _):
+            return HostTable
+        case ("hosts", _, "cases", _):
+            return HostKeys
     return None
 
 

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from wheelfab.arch import Arch
 from wheelfab.facts import AbiKind, RowKind
+from wheelfab.host import Host
 from wheelfab.versions import series_requirement
 
 
@@ -120,8 +121,25 @@ class LoadStage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRun:
+    """What the GPU loop runs on each device, as Python code.
+
+    ``operation`` checks an operation against its reference on the device ``device`` (``cuda:0``),
+    ``launch`` is one launch of the soak. ``emulation`` is a script that lets both run without a
+    GPU, ``None`` where there is none.
+    """
+
+    operation: str
+    launch: str
+    emulation: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """What is built, whatever the variant. ``size_budget`` is in bytes."""
+    """What is built, whatever the variant. ``size_budget`` is in bytes.
+
+    ``state`` is Python code that leaves in ``result`` what the extension says of the hardware.
+    """
 
     name: str
     python: SpecifierSet
@@ -134,6 +152,8 @@ class Project:
     device: Device | None
     parts: tuple[Part, ...]
     load: tuple[LoadStage, ...]
+    state: str | None = None
+    device_run: DeviceRun | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,6 +186,7 @@ class Matrix:
     variants: tuple[Variant, ...]
     exclude: tuple[Exclusion, ...]
     sessions: Mapping[str, Session]
+    hosts: tuple[Host, ...] = ()
 
 
 def cell_id(variant: str, pin: Pin) -> str:

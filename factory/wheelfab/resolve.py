@@ -15,6 +15,7 @@ from wheelfab.errors import MatrixError
 from wheelfab.facts import AbiKind
 from wheelfab.legality.draft import Draft, Flaw, PinDraft, Row
 from wheelfab.matrix_file import (
+    DeviceRunTable,
     DeviceTable,
     MatrixFile,
     PinTable,
@@ -30,6 +31,7 @@ from wheelfab.matrix_reader import Reading, key_path
 from wheelfab.model import (
     CudaApi,
     Device,
+    DeviceRun,
     Exclusion,
     LoadStage,
     Part,
@@ -42,7 +44,9 @@ from wheelfab.model import (
 )
 from wheelfab.suggest import did_you_mean
 
-BUILT_IN_SESSIONS = ("plan", "build", "cpu-import-loop", "compat", "index", "publish")
+BUILT_IN_SESSIONS = (
+    *("plan", "build", "cpu-import-loop", "gpu-import-loop", "compat", "index", "publish"),
+)
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 Archs = tuple[tuple[str, Arch], ...]
@@ -238,7 +242,13 @@ def _project(table: ProjectTable) -> Project:
             LoadStage(stage=stage.stage, run=stage.run, needs_torch=stage.needs_torch)
             for stage in table.load
         ),
+        state=table.state,
+        device_run=_device_run(table.device_run) if table.device_run else None,
     )
+
+
+def _device_run(table: DeviceRunTable) -> DeviceRun:
+    return DeviceRun(operation=table.operation, launch=table.launch, emulation=table.emulation)
 
 
 def _session(table: SessionTable) -> Session:

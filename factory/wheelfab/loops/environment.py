@@ -46,11 +46,16 @@ class Environment:
 
 @contextmanager
 def clean_environment(
-    store: Store, wheel: Wheel, torch: TorchSite | None, interpreter: Interpreter
+    store: Store,
+    wheel: Wheel,
+    torch: TorchSite | None,
+    interpreter: Interpreter,
+    *,
+    whole: bool = True,
 ) -> Iterator[Environment]:
     """An environment with ``torch`` and ``wheel``, made anew and removed at the end.
 
-    Raises ``WheelError`` when pip refuses the wheel, when its requirements are not met, or when
+    Unless ``whole``, the wheel's requirements may be unmet. Raises ``WheelError`` when pip refuses the wheel, when its requirements are not met, or when
     installing it changed torch; ``HarnessError`` when the environment itself cannot be made.
     """
     folder = store.root / _FOLDER
@@ -59,11 +64,16 @@ def clean_environment(
     with tempfile.TemporaryDirectory(prefix="env-", dir=folder, ignore_cleanup_errors=True) as name:
         root = Path(name)
         with hold(_lock(root), what=f"environment {root.name}", timeout=10.0):
-            yield make_environment(root, wheel, torch, interpreter)
+            yield make_environment(root, wheel, torch, interpreter, whole=whole)
 
 
 def make_environment(
-    root: Path, wheel: Wheel, torch: TorchSite | None, interpreter: Interpreter
+    root: Path,
+    wheel: Wheel,
+    torch: TorchSite | None,
+    interpreter: Interpreter,
+    *,
+    whole: bool = True,
 ) -> Environment:
     """Make the environment of ``clean_environment`` in the empty folder ``root``."""
     done = run(
@@ -90,7 +100,7 @@ def make_environment(
             f"to {after.version('torch')}",
             where=wheel.file,
         )
-    problems = unmet_requirements(wheel, after, interpreter)
+    problems = unmet_requirements(wheel, after, interpreter) if whole else ()
     if problems:
         raise WheelError("its requirements are not met: " + ", ".join(problems), where=wheel.file)
     return after

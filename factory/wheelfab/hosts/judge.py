@@ -1,0 +1,100 @@
+"""Whether what was seen on a host is what is expected there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wheelfab.host import Expectation, Host
+from wheelfab.hosts.visits import Visit
+from wheelfab.variant import Cell
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """The answer of a host for one wheel. An empty ``status`` or ``error`` is not looked at."""
+
+    status: str
+    says: tuple[str, ...]
+    images: tuple[str, ...] | None
+    error: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """In short, for a table."""
+        load = "clear error" if self.error else "passes"
+        return f"{self.status}, {load}" if self.status else load
+
+
+def expected_of(host: Host, cell: Cell) -> Expected:
+    """What ``host`` must answer for the wheel of ``cell``."""
+    expect = host.expect
+    code, ptx = cell.variant.cuda is not None, any(arch.ptx for arch in cell.variant.arch)
+    status = expect.status
+    if not code:
+        status = expect.without_code
+    elif not ptx:
+        status = expect.without_ptx
+    usual = status == expect.status
+    return Expected(
+        status=status,
+        says=expect.says if usual else (),
+        images=expect.images if usual and code else None,
+        error=_error(expect, cell),
+    )
+
+
+def _error(expect: Expectation, cell: Cell) -> tuple[str, ...]:
+    if expect.error_for is not None and expect.error_for != cell.pin.kind.value:
+        return ()
+    return expect.error
+
+
+def judge_fresh(visit: Visit, expected: Expected) -> str:
+    """Why a load without torch is not as expected, or ``""``."""
+    if not visit.passed:
+        return visit.trouble
+    return judge_state(visit, expected)
+
+
+def judge_torch(visit: Visit, expected: Expected) -> str:
+    """Why a load with torch is not as expected, or ``""``."""
+    if not expected.error:
+        return visit.trouble if not visit.passed else judge_state(visit, expected)
+    if visit.died or not visit.error:
+        wanted = " … ".join(expected.error)
+        return f"no error that says {wanted!r}: {visit.trouble if not visit.passed else 'passed'}"
+    missing = [word for word in expected.error if word not in visit.error]
+    return f"its error does not say {missing}: {visit.error}" if missing else ""
+
+
+def judge_state(visit: Visit, expected: Expected) -> str:
+    """Why the state is not the expected one, or ``""``."""
+    if not expected.status:
+        return ""
+    if visit.state is None:
+        return "it gave no state"
+    status, reason = str(visit.state.get("status")), str(visit.state.get("reason"))
+    if status != expected.status:
+        return f"state {status!r}, not {expected.status!r}: {reason}"
+    said = "\n".join([reason, *map(str, _list(visit.state.get("notes")))])
+    missing = [word for word in expected.says if word not in said]
+    if missing:
+        return f"neither reason nor notes say {missing}: {said}"
+    images = tuple(str(image or "none") for image in _list(visit.state.get("images")))
+    if expected.images is not None and images != expected.images:
+        return f"images {images}, not {expected.images}"
+    return ""
+
+
+def control_words(visit: Visit) -> str:
+    """What torch alone did on the host."""
+    if visit.died:
+        return f"torch dies here: {visit.ending}"
+    if not visit.passed:
+        return f"torch fails here: {visit.trouble}"
+    return f"is_available() is {visit.available}"
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,261 @@
+"""Where a host is made: in a container, in a mount namespace, or as plain processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from wheelfab.containers import Container, ContainerOptions, Engine, Mount
+from wheelfab.errors import UsageError
+from wheelfab.host import Host, HostImage, HostOption, Reach
+from wheelfab.hosts.arrange import Arrangement
+from wheelfab.hosts.sites import Site
+from wheelfab.run import Completed, run
+
+USER = 10001  # of the images, and of loads in a namespace
+_SMALL = 1280 << 20  # bytes of memory of a small machine
+_PROC = "/proc/"
+_ENTER = """\
+set -e
+for pair in $WHEELFAB_BINDS; do
+  source=${pair%%=*} target=${pair#*=}
+  case $target in
+    /proc/driver/*) mkdir -p "$WHEELFAB_FAKES/driver${target#/proc/driver}"
+      rmdir "$WHEELFAB_FAKES/driver${target#/proc/driver}" 2>/dev/null || :
+      cp "$source" "$WHEELFAB_FAKES/driver${target#/proc/driver}"
+      mountpoint -q /proc/driver || mount --bind "$WHEELFAB_FAKES/driver" /proc/driver ;;
+    *) mount --bind "$source" "$target" ;;
+  esac
+done
+"""
+"""What gives files under /proc a new content; /proc/driver gets a whole folder."""
+
+
+class Harness(StrEnum):
+    """What a result was got in."""
+
+    CONTAINER = "container"
+    NAMESPACE = "namespace"
+    PROCESS = "process"
+
+
+class Place(Protocol):
+    """A host that is up."""
+
+    @property
+    def harness(self) -> Harness:
+        """What it is made of."""
+
+    def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> Completed:
+        """Run a command there to its end; safe from several threads."""
+
+    def python(self, site: Site) -> str:
+        """The interpreter of an environment, by its path there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessPlace:
+    """This machine itself, with another environment."""
+
+    harness: Harness = Harness.PROCESS
+
+    def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> Completed:
+        """Run a command here."""
+        return run(argv, env=environment, timeout=timeout)
+
+    def python(self, site: Site) -> str:
+        """The environment's own interpreter."""
+        return str(site.python)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePlace:
+    """This machine with other files in ``/proc``, and without a network, for one process tree."""
+
+    script: str
+    environment: Mapping[str, str]
+    harness: Harness = Harness.NAMESPACE
+
+    def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> Completed:
+        """Run a command in namespaces of its own, made anew each time."""
+        shell = ("sh", "-c", f'{self.script}exec "$@"', "sh")
+        entered = ("unshare", "--mount", "--net", "--", *shell, *argv)
+        return run(entered, env={**environment, **self.environment}, timeout=timeout)
+
+    def python(self, site: Site) -> str:
+        """The environment's own interpreter."""
+        return str(site.python)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlace:
+    """A container; each command is an exec in it, as a user that is not root."""
+
+    container: Container
+    user: str
+    prefix: tuple[str, ...]
+    harness: Harness = Harness.CONTAINER
+
+    def run(
+        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
+    ) -> Completed:
+        """Run a command in the container."""
+        return self.container.run(
+            (*self.prefix, *argv), env=environment, timeout=timeout, user=self.user
+        )
+
+    def python(self, site: Site) -> str:
+        """The environment's interpreter, which is the image's there."""
+        return str(site.root / "bin" / "python")
+
+
+def possible(host: Host, engine: Engine | None) -> str:
+    """Why ``host`` cannot be made here, or ``""``."""
+    if engine is not None:
+        return ""
+    if host.reach is Reach.CONTAINER:
+        return "needs a container, and no engine is used"
+    if host.reach is Reach.NAMESPACE and os.geteuid() != 0:
+        return "needs a container or root, for a mount namespace"
+    return ""
+
+
+@contextmanager
+def open_place(
+    host: Host,
+    things: Arrangement,
+    sites: Sequence[Site],
+    engine: Engine | None,
+    folder: Path,
+    *,
+    image: str | None = None,
+) -> Iterator[Place]:
+    """Bring ``host`` up, with the environments ``sites`` in it; it is gone at the end.
+
+    ``image`` is a target to start from instead of the host's own. Raises ``UsageError`` when it
+    is not possible here, ``ToolchainError`` when its image cannot be built.
+    """
+    reason = possible(host, engine)
+    if reason:
+        raise UsageError(reason, where=f"host {host.name}")
+    if engine is not None:
+        with _container(host, things, sites, engine, folder, image) as place:
+            yield place
+    elif host.reach is Reach.NAMESPACE:
+        yield NamespacePlace(_entering(host), _binds(things, folder))
+    else:
+        yield ProcessPlace()
+
+
+@contextmanager
+def _container(
+    host: Host,
+    things: Arrangement,
+    sites: Sequence[Site],
+    engine: Engine,
+    folder: Path,
+    image: str | None,
+) -> Iterator[ContainerPlace]:
+    in_proc = {path for path in things.mounts if path.startswith(_PROC)}
+    seen = (*things.folders, folder, *(site.root for site in sites))
+    mounts = [Mount(source=path, target=str(path)) for path in dict.fromkeys(seen)]
+    for site in sites:
+        mounts += [Mount(source=path, target=where) for where, path in site.overlays.items()]
+    mounts += [
+        Mount(source=path, target=where)
+        for where, path in things.mounts.items()
+        if where not in in_proc
+    ]
+    without_proc = HostOption.NO_PROC in host.options
+    options = ContainerOptions(
+        image=engine.image(image or str(host.image), host.base),
+        mounts=tuple(mounts),
+        read_only=HostOption.READ_ONLY in host.options,
+        tmpfs=_tmpfs(host),
+        memory=_SMALL if HostOption.SMALL_MEMORY in host.options else None,
+        privileged=bool(in_proc) or without_proc,
+        security=_seccomp(host, folder),
+        gpus=host.image is HostImage.GPU,
+        user="root" if things.setup or in_proc or without_proc else _user(host),
+    )
+    with engine.start(options) as container:
+        for argv in things.setup:
+            _must(container.run(argv, user="root"))
+        if in_proc:
+            environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **_binds(things, None)}
+            shell = ("sh", "-c", f"mkdir -p $WHEELFAB_FAKES/driver && {_ENTER}")
+            _must(container.run(shell, env=environment, user="root"))
+        if without_proc:
+            yield ContainerPlace(container, "root", _without_proc())
+        else:
+            yield ContainerPlace(container, _user(host), ())
+
+
+def _without_proc() -> tuple[str, ...]:
+    """Takes /proc away from one process tree, then root's rights."""
+    drop = f"setpriv --reuid {USER} --regid {USER} --clear-groups --bounding-set=-all"
+    script = f'umount -l /proc && exec {drop} -- "$@"'
+    return ("unshare", "--mount", "--", "sh", "-c", script, "sh")
+
+
+def _entering(host: Host) -> str:
+    script = f'WHEELFAB_FAKES=$(mktemp -d) && mkdir "$WHEELFAB_FAKES/driver"\n{_ENTER}'
+    return script + ("umount -l /proc\n" if HostOption.NO_PROC in host.options else "")
+
+
+def _binds(things: Arrangement, folder: Path | None) -> dict[str, str]:
+    pairs = [f"{path}={where}" for where, path in things.mounts.items() if where.startswith(_PROC)]
+    fakes = "/run/wheelfab-fakes" if folder is None else str(folder / "fakes")
+    return {"WHEELFAB_BINDS": " ".join(pairs), "WHEELFAB_FAKES": fakes}
+
+
+def _user(host: Host) -> str:
+    if HostOption.ROOT in host.options:
+        return "root"
+    return "54321:54321" if HostOption.NO_HOME in host.options else "wheel"
+
+
+def _tmpfs(host: Host) -> dict[str, str]:
+    if HostOption.NOEXEC_TMP in host.options:
+        return {"/tmp": "rw,noexec,nosuid,nodev,size=64m"}  # noqa: S108 (the container's)
+    if HostOption.READ_ONLY in host.options:
+        return {"/tmp": "rw,size=64m"}  # noqa: S108
+    return {}
+
+
+_REFUSED = (
+    *("ptrace", "process_vm_readv", "perf_event_open", "userfaultfd", "memfd_create"),
+    *("pidfd_open", "pidfd_send_signal", "io_uring_setup", "set_mempolicy", "mbind", "keyctl"),
+    *("sched_setaffinity", "sched_setscheduler", "unshare", "setns", "mount", "bpf", "rseq"),
+)
+
+
+def _seccomp(host: Host, folder: Path) -> tuple[str, ...]:
+    """A profile that refuses what a hardened host refuses; vfork and exec stay."""
+    if HostOption.SECCOMP not in host.options:
+        return ()
+    from wheelfab.records import write_json
+
+    path = folder / "seccomp.json"
+    refuse = {"names": list(_REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": 1}
+    write_json(path, {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refuse]})
+    return (f"seccomp={path.read_text(encoding='utf-8')}",)
+
+
+def _must(done: Completed) -> None:
+    if not done.ok:
+        raise UsageError(
+            f"setting the host up failed ({done.ending}): {done.stderr.strip()[-400:]}",
+            next_step="see docs/hosts.md",
+        )

@@ -1,0 +1,165 @@
+"""The report of the hosts: a result for each host and wheel, as JSON and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from wheelfab.host import Host
+from wheelfab.hosts.judge import expected_of
+from wheelfab.records import read_json, to_plain, write_json
+from wheelfab.variant import Cell
+from wheelfab.wheel import Wheel
+
+SCHEMA = 1
+COLUMNS = ("host", "cell", "torch", "in", "without torch", "with torch", "forked", "state", "torch alone")
+_MOST_FAILURES = 10
+
+
+class Verdict(StrEnum):
+    """How a wheel did on a host."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Count:
+    """How many loads of a kind were made and how many were as expected."""
+
+    made: int
+    passed: int
+
+    @property
+    def text(self) -> str:
+        """``20 of 20``; nothing where none was made."""
+        return f"{self.passed} of {self.made}" if self.made else ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostResult:
+    """One wheel on one host.
+
+    ``fresh`` are loads without torch (with it under ``deep``), ``with_torch`` is what the load with
+    torch and an operation did, ``control`` what torch alone did. ``status``, ``reason`` and
+    ``next_step`` are the extension's words. ``not_run`` says why nothing was tried.
+    """
+
+    host: str
+    cell: str
+    wheel: str
+    sha256: str
+    torch: str
+    libraries: str
+    harness: str
+    base: str
+    deep: bool
+    expected: str
+    fresh: Count
+    with_torch: str
+    forked: Count
+    control: str
+    status: str
+    reason: str
+    next_step: str
+    seconds: float
+    failures: tuple[str, ...]
+    crashes: tuple[str, ...]
+    not_run: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """Failed when anything was not as expected."""
+        if self.not_run:
+            return Verdict.NOT_RUN
+        return Verdict.FAILED if self.failures else Verdict.PASSED
+
+
+def not_run(host: Host, cell: Cell, wheel: Wheel, reason: str, *, failure: str = "") -> HostResult:
+    """The result of a wheel that was not tried on ``host``, or of a host that failed to come up."""
+    none = Count(made=0, passed=0)
+    return HostResult(
+        **dict.fromkeys(("torch", "libraries", "harness", "base", "with_torch", "control"), ""),
+        **dict.fromkeys(("status", "reason", "next_step"), ""),
+        host=host.name,
+        cell=cell.id,
+        wheel=wheel.file,
+        sha256=wheel.sha256,
+        deep=False,
+        expected=expected_of(host, cell).text,
+        fresh=none,
+        forked=none,
+        seconds=0.0,
+        failures=(failure,) if failure else (),
+        crashes=(),
+        not_run=reason,
+    )
+
+
+def report_path(root: Path) -> Path:
+    """Where the report lies in the project ``root``."""
+    return root / "build" / "hosts" / "report.json"
+
+
+def write_report(
+    root: Path, results: Sequence[HostResult], hosts: Sequence[Host], machine: object, seconds: float
+) -> Path:
+    """Write ``results``; those of the same wheel on other hosts stay in the file."""
+    path = report_path(root)
+    now = {(result.host, result.cell): _record(result) for result in results}
+    wheels = {result.cell: result.sha256 for result in results}
+    kept = {
+        (old["host"], old["cell"]): old
+        for old in read_results(root)
+        if wheels.get(old["cell"], old["sha256"]) == old["sha256"]
+    }
+    order = {host.name: at for at, host in enumerate(hosts)}
+    merged = [item for key, item in {**kept, **now}.items() if key[0] in order]
+    merged.sort(key=lambda item: (order[item["host"]], item["cell"]))
+    record = {"schema": SCHEMA, "machine": to_plain(machine), "seconds": seconds, "results": merged}
+    write_json(path, record)
+    return path
+
+
+def read_results(root: Path) -> list[dict[str, Any]]:
+    """The results in the report; none when there is no report that can be read."""
+    try:
+        record = read_json(report_path(root))
+        if record["schema"] != SCHEMA:
+            return []
+        return [item for item in record["results"] if {"host", "cell", "sha256"} <= item.keys()]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def rows(results: Sequence[HostResult]) -> list[tuple[str, ...]]:
+    """The rows of ``results`` under ``COLUMNS``."""
+    return [_row(result) for result in results]
+
+
+def _row(result: HostResult) -> tuple[str, ...]:
+    if result.not_run:
+        blank = ("",) * (len(COLUMNS) - 5)
+        return (result.host, result.cell, result.torch, "", f"not run: {result.not_run}", *blank)
+    failed = f"failed: {result.failures[0]}" if result.failures else result.with_torch
+    return (
+        result.host,
+        result.cell,
+        result.torch,
+        result.harness,
+        result.fresh.text,
+        failed,
+        result.forked.text,
+        result.status,
+        result.control,
+    )
+
+
+def _record(result: HostResult) -> dict[str, Any]:
+    record: dict[str, Any] = to_plain(result)
+    record["failures"] = record["failures"][:_MOST_FAILURES]
+    return record | {"verdict": str(result.verdict)}

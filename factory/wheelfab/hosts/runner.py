@@ -1,0 +1,115 @@
+"""Runs every host over every wheel: a host is brought up once, and each wheel is loaded there."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from wheelfab import console
+from wheelfab.containers import Engine
+from wheelfab.errors import FactoryError
+from wheelfab.host import Host
+from wheelfab.hosts.arrange import arrange
+from wheelfab.hosts.places import open_place, possible
+from wheelfab.hosts.report import HostResult, not_run
+from wheelfab.hosts.sites import Site, Sites
+from wheelfab.hosts.stay import QEMU, Controls, HostOptions, Stay
+from wheelfab.model import Matrix
+from wheelfab.run import stop_all
+from wheelfab.variant import Cell
+from wheelfab.wheel import Wheel
+
+
+@dataclass(frozen=True, slots=True)
+class HostRunner:
+    """Runs hosts over wheels with what they share; compiled things are kept in ``libraries``."""
+
+    matrix: Matrix
+    wheels: Sequence[tuple[Cell, Wheel]]
+    sites: Sites
+    engine: Engine | None
+    libraries: Path
+    options: HostOptions
+
+    def run(self, hosts: Sequence[Host]) -> list[HostResult]:
+        """The results in the order of hosts and wheels."""
+        self._prepare(hosts)
+        pool = ThreadPoolExecutor(self.options.jobs)
+        with console.progress("hosts x wheels", len(hosts) * len(self.wheels)) as advance:
+            futures = [pool.submit(self._host, host, advance) for host in hosts]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                return [result for future in futures for result in future.result()]
+            finally:
+                for future in futures:
+                    future.cancel()
+                if not all(future.done() for future in futures):
+                    stop_all()
+                pool.shutdown(cancel_futures=True)
+
+    def _prepare(self, hosts: Sequence[Host]) -> None:
+        """Make the environments and images first, one after another: they are shared."""
+        for choice in dict.fromkeys(host.torch for host in hosts):
+            for cell, wheel in self.wheels:
+                console.step(f"environment of {cell.id}, torch: {choice}")
+                self.sites.get(cell, wheel, choice)
+        if self.engine is not None:
+            for image, base in dict.fromkeys((str(host.image), host.base) for host in hosts):
+                self.engine.image(image, base)
+
+    def _host(self, host: Host, advance: Callable[[], object]) -> list[HostResult]:
+        """All wheels on one host; a host that cannot be brought up fails for each."""
+        reason = possible(host, self.engine) or self._no_qemu(host)
+        found: dict[str, Site | str] = {}
+        for cell, wheel in self.wheels:
+            wanted = not host.variants or cell.variant.name in host.variants
+            other = "" if wanted else f"this host is for {', '.join(host.variants)}"
+            found[cell.id] = reason or other or self.sites.get(cell, wheel, host.torch)
+        ready = [site for site in found.values() if isinstance(site, Site)]
+        results = [
+            not_run(host, cell, wheel, site)
+            for cell, wheel in self.wheels
+            if not isinstance(site := found[cell.id], Site)
+        ]
+        for _ in results:
+            advance()
+        if ready:
+            wheels = [pair for pair in self.wheels if isinstance(found[pair[0].id], Site)]
+            results += self._loads(host, list(zip(wheels, ready, strict=True)), advance)
+        return results
+
+    def _loads(
+        self,
+        host: Host,
+        wheels: Sequence[tuple[tuple[Cell, Wheel], Site]],
+        advance: Callable[[], object],
+    ) -> list[HostResult]:
+        results = []
+        sites = [site for _, site in wheels]
+        with tempfile.TemporaryDirectory(prefix="wheelfab-host-", ignore_cleanup_errors=True) as at:
+            folder = Path(at)
+            folder.chmod(0o755)
+            try:
+                things = arrange(host, folder, self.libraries)
+                if host.emulated:
+                    made = (item.folder for item in self.options.emulations.values())
+                    things = replace(things, folders=(*things.folders, *made))
+                with open_place(host, things, sites, self.engine, folder) as place:
+                    stay = Stay(self.matrix, host, things, place, folder, self.options, Controls())
+                    for (cell, wheel), site in wheels:
+                        results.append(stay.load(cell, wheel, site))
+                        advance()
+            except FactoryError as error:
+                for (cell, wheel), _ in wheels[len(results) :]:
+                    results.append(not_run(host, cell, wheel, "", failure=str(error)))
+                    advance()
+        return results
+
+    def _no_qemu(self, host: Host) -> str:
+        if host.cpu is None or shutil.which(QEMU) is not None:
+            return ""
+        return f"{QEMU} is not installed (Debian: qemu-user-static)"

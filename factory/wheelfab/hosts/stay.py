@@ -1,0 +1,206 @@
+"""A host that is up, and the loads of one wheel after another on it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfab.host import Host, TorchChoice
+from wheelfab.hosts.arrange import VISIT, Arrangement, Emulation
+from wheelfab.hosts.judge import (
+    Expected,
+    control_words,
+    expected_of,
+    judge_fresh,
+    judge_torch,
+)
+from wheelfab.hosts.places import Place
+from wheelfab.hosts.report import Count, HostResult
+from wheelfab.hosts.sites import Site
+from wheelfab.hosts.visits import Visit, read_visit
+from wheelfab.model import Matrix
+from wheelfab.records import write_json
+from wheelfab.variant import Cell
+from wheelfab.wheel import Wheel
+
+QEMU = "qemu-x86_64-static"
+_TIMEOUT = 120.0  # seconds of a visit
+_CONTROL_TIMEOUT = 15.0  # seconds of torch alone, which a driver may keep for ever
+_QEMU_TIMES = 10.0
+_USUAL = 20  # fresh loads, and forked ones
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostOptions:
+    """How to run hosts. ``count`` and ``forked``: loads a wheel, 20 if ``None``; ``jobs``: hosts
+    at a time; ``deep``: torch in all fresh loads. ``emulations``: by torch release.
+    """
+
+    count: int | None = None
+    forked: int | None = None
+    jobs: int = 2
+    deep: bool = False
+    emulations: Mapping[str, Emulation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What torch alone did on a host, asked once for each release."""
+
+    known: dict[str, Visit] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Loads wheels on one host."""
+
+    matrix: Matrix
+    host: Host
+    things: Arrangement
+    place: Place
+    folder: Path
+    options: HostOptions
+    controls: Controls
+
+    def load(self, cell: Cell, wheel: Wheel, site: Site) -> HostResult:
+        """All loads of a wheel: the control, fresh ones, one with torch and its forks."""
+        began = time.monotonic()
+        expected = expected_of(self.host, cell)
+        emulation = self._emulation(cell, site)
+        plan = self._plan(cell, expected, emulation)
+        control = self._control(site)
+        mode = "torch" if self.options.deep and not expected.error else "fresh"
+        fresh = self._fresh(site, self._plan(cell, expected, None, forks=0), mode)
+        wrong = [text for visit in fresh if (text := judge_fresh(visit, expected))]
+        failures = [f"load without torch: {text}" for text in wrong]
+        last = self._visit(site, plan, "torch", emulation)
+        trouble = judge_torch(last, expected)
+        excused = control is not None and not control.passed and not expected.error
+        if trouble and not excused:
+            failures.append(f"load with torch: {trouble}")
+        state = (fresh[0].state if fresh else None) or last.state or {}
+        return HostResult(
+            host=self.host.name,
+            cell=cell.id,
+            wheel=wheel.file,
+            sha256=wheel.sha256,
+            torch=last.torch or str(site.torch or "none"),
+            libraries=site.libraries,
+            harness=str(self.place.harness),
+            base=self.host.base if str(self.place.harness) == "container" else "",
+            deep=self.options.deep,
+            expected=expected.text,
+            fresh=Count(made=len(fresh), passed=len(fresh) - len(wrong)),
+            with_torch=self._words(last, trouble, expected, emulation),
+            forked=Count(made=len(last.forks), passed=sum(code == 0 for code in last.forks)),
+            control=control_words(control) if control is not None else "",
+            status=str(state.get("status", "")),
+            reason=str(state.get("reason", "")),
+            next_step=str(state.get("next_step", "")),
+            seconds=time.monotonic() - began,
+            failures=tuple(failures),
+            crashes=(),
+            not_run="",
+        )
+
+    def _words(
+        self, visit: Visit, trouble: str, expected: Expected, emulation: Emulation | None
+    ) -> str:
+        """What the load with torch did, in short."""
+        if trouble:
+            return trouble
+        if expected.error:
+            return f"clear error: {visit.error}"
+        if self.host.emulated and emulation is None:
+            return "passes; its devices were not emulated"
+        return "passes, on each device too" if self.host.emulated else "passes"
+
+    def _emulation(self, cell: Cell, site: Site) -> Emulation | None:
+        if not self.host.emulated or cell.variant.cuda is None:
+            return None
+        return self.options.emulations.get(str(site.torch))
+
+    def _plan(
+        self,
+        cell: Cell,
+        expected: Expected,
+        emulation: Emulation | None,
+        *,
+        forks: int | None = None,
+    ) -> Path:
+        project = self.matrix.project
+        stages = [
+            (stage.stage, stage.run, stage.needs_torch)
+            for stage in project.load
+            if not expected.error or stage.stage != "torch"
+        ]
+        if emulation is not None and project.device_run is not None:
+            images = enumerate(self.host.expect.images or ())
+            usable = [ordinal for ordinal, image in images if image != "none"]
+            stages.append(("devices", on_devices(project.device_run.operation, usable), True))
+        path = self.folder / f"{cell.id}-{len(stages)}-{forks}.json"
+        if forks is None:
+            forks = _USUAL if self.options.forked is None else self.options.forked
+        record = {
+            "schema": 1,
+            "stages": stages,
+            "repeat": (project.load[-1].stage, project.load[-1].run),
+            "state": project.state,
+            "later": dict(self.host.environment_after),
+            "way": str(self.host.way),
+            "before": emulation.before if emulation is not None else "",
+            "forks": 0 if expected.error else forks,
+        }
+        write_json(path, record)
+        path.chmod(0o644)
+        return path
+
+    def _fresh(self, site: Site, plan: Path, mode: str) -> list[Visit]:
+        count = self.options.count or self.host.count or _USUAL
+        if self.host.at_once == 1:
+            return [self._visit(site, plan, mode) for _ in range(count)]
+        with ThreadPoolExecutor(self.host.at_once) as pool:
+            return list(pool.map(lambda _: self._visit(site, plan, mode), range(count)))
+
+    def _control(self, site: Site) -> Visit | None:
+        """Torch alone: once a release on this host, since no wheel takes part."""
+        if site.torch is None or self.host.torch is not TorchChoice.OWN:
+            return None
+        key = str(site.torch)
+        if key not in self.controls.known:
+            plan = self.folder / "control.json"
+            write_json(plan, {"schema": 1})
+            plan.chmod(0o644)
+            self.controls.known[key] = self._visit(site, plan, "control")
+        return self.controls.known[key]
+
+    def _visit(
+        self, site: Site, plan: Path, mode: str, emulation: Emulation | None = None
+    ) -> Visit:
+        limit = _CONTROL_TIMEOUT if mode == "control" else _TIMEOUT
+        limit *= _QEMU_TIMES if self.host.cpu else 1.0
+        argv = self.argv(site, plan, mode)
+        return read_visit(self.place.run(argv, self._environment(emulation), limit))
+
+    def argv(self, site: Site, plan: Path, mode: str) -> tuple[str, ...]:
+        """The command line of a visit."""
+        python = (self.place.python(site), *self.host.python, str(VISIT), str(plan), mode)
+        if self.host.cpu is None:
+            return python
+        return (shutil.which(QEMU) or QEMU, "-cpu", self.host.cpu, *python)
+
+    def _environment(self, emulation: Emulation | None) -> dict[str, str]:
+        extra = emulation.environment if emulation is not None else {}
+        return {**self.things.environment, **extra}
+
+
+def on_devices(operation: str, ordinals: Sequence[int]) -> str:
+    """Python code that runs ``operation`` on each of the devices ``ordinals``."""
+    lines = [f"operation = compile({operation!r}, '<operation>', 'exec')"]
+    lines += [f"for ordinal in {list(ordinals)}:"]
+    lines += ["    exec(operation, {**globals(), 'device': f'cuda:{ordinal}'})"]
+    return "\n".join(lines)
