@@ -1,6 +1,7 @@
 """The libraries of this folder that are freewheel's own, on top of ``wheelfab.drivers``.
 
-They need g++ and the interpreter that runs wheelfab; what they make, any process can load.
+They need g++ and, with ``factory`` on the path, nothing outside the standard library, so that any
+Python from 3.11 on can use them: that of the tests, and a loop's.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Each function makes a folder for ``LD_LIBRARY_PATH``, compiled by g++ the first time and found again
 after that. How the fake driver behaves is up to the environment of the process that loads it
 (``docs/drivers.md``): which devices it has, what it answers, where it dies.
+
+Nothing outside the standard library is imported, so that any Python from 3.11 on can make them:
+that of somebody's tests, too.
 """
 
 from __future__ import annotations

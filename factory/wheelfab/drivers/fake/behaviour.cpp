@@ -52,7 +52,7 @@ Model ModelOf(const std::string& capability) {
 
 std::string Uuid(const char* kind, bool of_parent, int32_t number) {
   char text[64];
-  std::snprintf(text, sizeof text, "%s00000000-0000-0000-0000-%s0000000000%02x", kind,
+  std::snprintf(text, sizeof text, "%s00000000-0000-0000-0000-%s00000000%02x", kind,
                 of_parent ? "80" : "00", number + 1);
   return text;
 }

@@ -2,7 +2,7 @@
 // tells it to:
 //
 //   FAKECUDA_MIG        which devices are MIG instances, as for the driver: these answer to
-//                       MIG-<uuid>, not to GPU-<uuid>
+//                       MIG-..., not to GPU-...
 //   FAKENVML_FREE       bytes of free memory (default 8 GiB)
 //   FAKENVML_MODE       compute mode: 0 default, 2 prohibited, 3 exclusive
 //   FAKENVML_PROCESSES  number of processes with a context
