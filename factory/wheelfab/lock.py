@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from wheelfab import console
 from wheelfab.errors import StoreError
 
 _POLL = 0.05  # seconds between tries
@@ -99,6 +98,8 @@ def _acquire(path: Path, what: str, timeout: float) -> int:
                 next_step="wait for that process or end it",
             )
         if waited > _NOTE_AFTER and not noted:
+            from wheelfab import console
+
             console.note(f"waiting for {what}: held by {_holder(path)}")
             noted = True
         time.sleep(_POLL)

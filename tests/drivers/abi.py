@@ -155,7 +155,7 @@ class Harness:
 
 
 class FakeDriver:
-    """The fake driver of this process, as ``build_driver`` made it: its counters."""
+    """The fake driver of this process, as ``make_driver`` made it: its counters."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")

@@ -16,6 +16,7 @@ from tests.drivers import build, cubin
 from tests.drivers.child import ROOT, Run
 from tests.fibers import build as fibers_build
 from tests.fibers.emulation import Emulation
+from wheelfab.drivers import DriverKind, make_driver
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +29,7 @@ def build_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session")
 def fake_driver(build_folder: Path) -> Path:
     """The folder of the fake ``libcuda.so.1``."""
-    return build.build_driver(build_folder)
+    return make_driver(DriverKind.FAKE, build_folder)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import pytest
 from tests.drivers import build
 from tests.drivers.child import Run, calls
 from tests.drivers.cubin import Kernel
+from wheelfab.drivers import DriverKind, make_driver
 
 REQUIRED = (
     "cuInit",
@@ -65,7 +66,7 @@ result = [first, harness.open()]
 def test_a_missing_function_is_not_a_missing_library(
     run: Run, build_folder: Path, log: Path, name: str
 ) -> None:
-    lacking = build.build_driver(build_folder, hide=[name])
+    lacking = make_driver(DriverKind.MISSING_SYMBOL, build_folder, hide=[name])
     first, second = run(TWICE, driver=lacking)
     assert first.startswith(
         f"warm_up: the driver library {lacking}/libcuda.so.1 has no function {name}: "
@@ -101,7 +102,7 @@ def test_a_failing_cuinit_is_said_so_and_kept(
 def test_a_driver_without_names_for_its_errors(
     run: Run, build_folder: Path, hidden: tuple[str, ...]
 ) -> None:
-    driver = build.build_driver(build_folder, hide=hidden)
+    driver = make_driver(DriverKind.FAKE, build_folder, hide=hidden)
     text = run(WARM_UP, driver=driver, fail="cuInit=804")
     assert "returned 804 (CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE" in text
     assert ("forward compatibility" in text) == (len(hidden) == 1)

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.drivers.child import Run, calls
+from tests.drivers.child import LOAD, Run, calls, python, result
+from wheelfab.drivers import entry_points, make_management
+
+LIMIT = 2.0  # seconds for a process to start or to end
+# Dies with the si_code of its signal as the exit code, after the name of the function that raised
+# it: the registers are in the third argument, RIP the 17th of them.
+CATCH = """
+import os, signal
+from ctypes import *
+class Action(Structure):
+    _fields_ = [("handler", c_void_p), ("mask", c_char * 128), ("flags", c_int), ("r", c_void_p)]
+class Place(Structure):
+    _fields_ = [("file", c_char_p), ("base", c_void_p), ("name", c_char_p), ("at", c_void_p)]
+def caught(number, info, context):
+    place = Place()
+    CDLL(None).dladdr(c_void_p(cast(context + 168, POINTER(c_uint64))[0]), byref(place))
+    os.write(1, place.name or b"?")
+    os._exit(cast(info, POINTER(c_int))[2] & 255)
+handler = CFUNCTYPE(None, c_int, c_void_p, c_void_p)(caught)
+action = Action(handler=cast(handler, c_void_p), flags=4)
+CDLL(None).sigaction(int(signal.SIGSEGV), byref(action), None)
+"""
 
 
 @pytest.mark.parametrize(
@@ -60,3 +88,135 @@ if (child := os.fork()) == 0:
 result = [before, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
 """
     assert run(code) == [0, 33]
+
+
+def test_what_the_fake_does_not_have_it_refuses(fake_driver: Path, tmp_path: Path) -> None:
+    names = entry_points()[len(entry_points(refused=False)) :]
+    code = (
+        f"{LOAD}names = {names!r}\nbefore = {{cuda[name]() for name in names}}\n"
+        "cuda.cuInit(0)\nresult = [list(before), list({cuda[name]() for name in names})]"
+    )
+    log = tmp_path / "log"
+    assert result(code, fake_driver, FAKECUDA_LOG=str(log)) == [[3], [801]]
+    assert log.read_text().count(" cuMemAddressReserve\n") == 2
+
+
+@pytest.mark.parametrize("place", ["load", "cuInit", "cuDriverGetVersion", "cuMemAddressReserve"])
+@pytest.mark.parametrize(("action", "code"), [("segv", 1), ("gp", 128)])
+def test_who_crashes_is_the_entry_point(
+    fake_driver: Path, place: str, action: str, code: int
+) -> None:
+    """SEGV_MAPERR is 1, SI_KERNEL 128."""
+    call = "" if place == "load" else f"cuda.{place}(0)"
+    settings = {"FAKECUDA_FAIL": f"{place}={action}"}
+    done = python(f"{CATCH}{LOAD}{call}", fake_driver, **settings)
+    name = "fakecuda_load" if place == "load" else place
+    assert (done.stdout, done.returncode) == (name, code), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("fail", "returncode"),
+    [("cuInit=segv", -11), ("cuInit=gp", -11), ("cuInit=abort", -6), ("load=exit:7", 7)],
+)
+def test_how_a_process_ends(fake_driver: Path, fail: str, returncode: int) -> None:
+    assert python(f"{LOAD}cuda.cuInit(0)", fake_driver, FAKECUDA_FAIL=fail).returncode == returncode
+
+
+def test_exit_runs_what_a_process_leaves_to_its_end(fake_driver: Path) -> None:
+    code = f"{LOAD}end = CFUNCTYPE(None)(lambda: print('end', flush=True))\n"
+    code += "CDLL(None).__cxa_atexit(end, None, None)\ncuda.cuInit(0)"
+    done = python(code, fake_driver, FAKECUDA_FAIL="cuInit=exit:5")
+    assert (done.stdout, done.returncode) == ("end\n", 5)
+
+
+@contextmanager
+def hanging(driver: Path, action: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that hangs in ``cuInit``."""
+    code = f"{LOAD}print(flush=True)\ncuda.cuInit(0)"
+    settings = {"LD_LIBRARY_PATH": str(driver), "FAKECUDA_FAIL": f"cuInit={action}"}
+    command = [sys.executable, "-I", "-S", "-c", code]
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        until = time.monotonic() + LIMIT
+        while action == "deaf" and not blocks_all(process.pid) and time.monotonic() < until:
+            time.sleep(0.01)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def blocks_all(pid: int) -> bool:
+    """Whether a process blocks SIGTERM and SIGINT."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    (blocked,) = (int(line.split()[1], 16) for line in status.splitlines() if "SigBlk" in line)
+    return all(blocked & 1 << number - 1 for number in (signal.SIGTERM, signal.SIGINT))
+
+
+def test_a_hang_ends_by_a_signal_and_a_deaf_one_by_none_but_kill(fake_driver: Path) -> None:
+    with hanging(fake_driver, "hang") as process:
+        process.terminate()
+        assert process.wait(LIMIT) == -signal.SIGTERM
+    with hanging(fake_driver, "deaf") as process:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGSEGV, signal.SIGALRM):
+            process.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        process.kill()
+        assert process.wait(LIMIT) == -signal.SIGKILL
+
+
+DEVICES = f"""{LOAD}
+count, result = c_int(), []
+started = cuda.cuInit(0)
+cuda.cuDeviceGetCount(byref(count))
+for i in range(count.value):
+    name, uuid, parent = (create_string_buffer(size) for size in (64, 16, 16))
+    memory, major, minor = c_size_t(), c_int(), c_int()
+    assert cuda.cuDeviceGetName(name, 64, i) == cuda.cuDeviceTotalMem_v2(byref(memory), i) == 0
+    assert cuda.cuDeviceGetUuid_v2(uuid, i) == cuda.cuDeviceGetUuid(parent, i) == 0
+    assert cuda.cuDeviceComputeCapability(byref(major), byref(minor), i) == 0
+    result.append([name.value.decode(), f"{{major.value}}.{{minor.value}}", memory.value >> 30,
+                   uuid.raw.hex()[-2:], parent.raw.hex()[20:]])
+"""
+WHOLE = ["Fake A100", "8.0", 16, "01", "000000000001"]
+PART = ["Fake H100 MIG 1g.2gb", "9.0", 2, "02", "800000000002"]
+OTHER = ["Fake T4", "7.5", 16, "03", "000000000003"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [
+        (None, [WHOLE, PART, OTHER]),
+        ("2,1", [OTHER, PART]),
+        ("MIG-00000000-0000-0000-0000-000000000002", [PART]),
+        ("MIG-GPU-00000000-0000-0000-0000-800000000002/1/0", [PART]),
+        ("MIG-GPU-00000000-0000-0000-0000-800000000002/2/0", []),
+        ("MIG-00000000-0000-0000-0000-00000000000", []),  # a MIG name is never shortened
+        ("MIG-00000000-0000-0000-0000-000000000001", []),  # no instance
+        ("GPU-00000000-0000-0000-0000-000000000002", []),  # an instance
+        ("GPU-00000000-0000-0000-0000-000000000003,1", [OTHER]),
+        ("", []),
+    ],
+)
+def test_b28_devices_of_several_kinds(fake_driver: Path, visible: str | None, devices: Any) -> None:
+    settings = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found = result(
+        DEVICES, fake_driver, FAKECUDA_DEVICES="8.0,9.0,7.5", FAKECUDA_MIG="1", **settings
+    )
+    assert found == devices
+
+
+@pytest.mark.parametrize(("mig", "kinds"), [("", "GG"), ("1", "GM"), ("0,1", "MM"), ("all", "MM")])
+def test_nvml_knows_the_same_instances(build_folder: Path, mig: str, kinds: str) -> None:
+    code = """
+from ctypes import *
+nvml, result = CDLL("libnvidia-ml.so.1"), ""
+assert nvml.nvmlInit_v2() == 0
+for last in (1, 2):
+    for kind in ("GPU", "MIG"):
+        uuid = f"{kind}-00000000-0000-0000-0000-{last:012x}".encode()
+        result += kind[0] if nvml.nvmlDeviceGetHandleByUUID(uuid, byref(c_void_p())) == 0 else ""
+"""
+    assert result(code, make_management(build_folder), FAKECUDA_MIG=mig) == kinds

@@ -1,4 +1,8 @@
-"""Compiles the .cu files with g++ into one library with the interface of emulation.h."""
+"""Compiles the .cu files with g++ into one library with the interface of emulation.h.
+
+That header is ``wheelfab.drivers``'s, whose fake driver runs kernels through it; of wheelfab no
+more than that file is used, so that any interpreter can import this.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CSRC = HERE.parents[1] / "csrc"
+INTERFACE = HERE.parents[1] / "factory" / "wheelfab" / "drivers" / "include"  # emulation.h
 LIBRARY = "libfreewheel_fibers.so"
 
 _COMPILER = "g++"
@@ -75,7 +80,9 @@ def build(
 
 
 def _units(kernels: Sequence[Path], csrc: Path, flags: tuple[str, ...]) -> list[_Unit]:
-    own = tuple(sorted([*HERE.glob("*.h"), *(HERE / "include").glob("*.h")]))
+    own = tuple(
+        sorted([*HERE.glob("*.h"), *(HERE / "include").glob("*.h"), INTERFACE / "emulation.h"])
+    )
     abi = (csrc / "abi/ops.h", csrc / "kernels/shapes.h")
     shared = (*own, *abi, csrc / "kernels/common.cuh")
     exports = (*own, *abi, csrc / "kernels/launch.h")
@@ -93,7 +100,7 @@ def _units(kernels: Sequence[Path], csrc: Path, flags: tuple[str, ...]) -> list[
 def _compile(unit: _Unit, objects: Path, csrc: Path) -> Path:
     target = objects / f"{unit.digest}.o"
     if not target.exists():
-        include = [f"-I{folder}" for folder in (HERE, HERE / "include", csrc)]
+        include = [f"-I{folder}" for folder in (HERE, HERE / "include", INTERFACE, csrc)]
         _make(target, [*unit.flags, *include, "-c", str(unit.source)])
     return target
 

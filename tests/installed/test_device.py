@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import freewheel
-from tests.drivers import build
+from wheelfab.drivers import DriverKind, make_driver, make_management
 
 PACKAGE = Path(freewheel.__file__).parent
 LIMIT = 1.0  # seconds that a hanging driver gets here
@@ -42,7 +42,7 @@ def build_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session")
 def driver(build_folder: Path) -> Path:
     """The folder of the fake ``libcuda.so.1``."""
-    return build.build_driver(build_folder)
+    return make_driver(DriverKind.FAKE, build_folder)
 
 
 def start(code: str, folder: Path | None, *options: str, **settings: str) -> Any:
@@ -98,13 +98,13 @@ def test_row_7_devices_of_a_driver_that_works(driver: Path, devices: str, *, dee
         ({"FAKENVML_FREE": "1048576"}, "busy", "only 1 MiB"),
         ({"FAKENVML_FAIL": "999"}, "ready", "1 device with code"),  # it only adds to an answer
         ({"FAKENVML_FAIL": "segv"}, "driver_crashed", "SIGSEGV in nvmlInit"),
-        ({"FAKENVML_MIG": "1"}, "ready", "1 device with code"),
+        ({"FAKECUDA_MIG": "0"}, "ready", "1 device with code"),
     ],
 )
 def test_what_nvml_adds(
     driver: Path, build_folder: Path, settings: dict[str, str], status: str, words: str
 ) -> None:
-    folders = f"{driver}:{build.build_management(build_folder)}"
+    folders = f"{driver}:{make_management(build_folder)}"
     done = start(ASK.format(deep=False), Path(folders), **settings)
     answer = json.loads(done.stdout)
     assert (answer["status"], answer["asked"]) == (status, "program")
@@ -113,7 +113,7 @@ def test_what_nvml_adds(
         known = "FAKENVML_FAIL" not in settings
         free = int(settings.get("FAKENVML_FREE", 1 << 33)) if known else None
         assert device["free_memory"] == free
-        assert device["mig"] == ("FAKENVML_MIG" in settings)
+        assert device["mig"] == ("FAKECUDA_MIG" in settings)
         assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
 
 
@@ -236,29 +236,38 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("hidden", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
 def test_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
     """B04: what it lacks is said, nothing is undefined."""
-    answer = ask(build.build_driver(build_folder, hide=[hidden]))
+    answer = ask(make_driver(DriverKind.MISSING_SYMBOL, build_folder, hide=[hidden]))
     assert answer["status"] == "mismatch"
     assert f"has no function {hidden}" in answer["reason"]
 
 
-def test_files_that_are_no_driver(driver: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DriverKind.UNVERSIONED,
+        DriverKind.GARBAGE,
+        DriverKind.EMPTY,
+        DriverKind.TRUNCATED,
+        DriverKind.WRONG_MACHINE,
+    ],
+)
+def test_files_that_are_no_driver(build_folder: Path, kind: DriverKind) -> None:
+    answer = ask(make_driver(kind, build_folder))
+    assert answer["status"] == "cuda_unavailable"
+    assert "libcuda.so.1" in answer["reason"]
+
+
+def test_a_file_that_ends_where_the_loader_maps_it(driver: Path, tmp_path: Path) -> None:
     whole = (driver / "libcuda.so.1").read_bytes()
-    wrong_machine = bytearray(whole)
-    wrong_machine[18] = 183  # e_machine: AArch64
-    contents = {
-        "garbage": b"this is no library\n" * 99,
-        "empty": b"",
-        "truncated": whole[:4000],
-        "wrong machine": bytes(wrong_machine),
-    }
-    for name, content in contents.items():
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "libcuda.so.1").write_bytes(content)
-        answer = ask(folder)
-        assert answer["status"] in ("cuda_unavailable", "driver_crashed"), name
-        assert "libcuda.so.1" in answer["reason"]
-        assert name == "truncated" or answer["status"] == "cuda_unavailable"
+    (tmp_path / "libcuda.so.1").write_bytes(whole[:4000])
+    answer = ask(tmp_path)
+    assert answer["status"] in ("cuda_unavailable", "driver_crashed")
+    assert "libcuda.so.1" in answer["reason"]
+
+
+def test_a_toolkits_stub(build_folder: Path) -> None:
+    answer = ask(make_driver(DriverKind.STUB, build_folder))
+    assert (answer["status"], answer["code"]) == ("mismatch", 34)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 
 from tests.drivers import build as drivers
 from tests.fibers import build as fibers
+from wheelfab.drivers import DriverKind, make_driver
 
 from .conftest import ROOT
 from .sources import repository_with
@@ -107,7 +108,7 @@ def emulated(tmp_path: Path, pytestconfig: pytest.Config) -> Emulated:
     cache = getattr(pytestconfig, "cache", None)
     folder = Path(cache.mkdir("drivers")) if cache else tmp_path
     return Emulated(
-        driver=drivers.build_driver(folder),
+        driver=make_driver(DriverKind.FAKE, folder),
         kernels=fibers.build(folder / "fibers"),
         backend=drivers.build_host_cuda(folder, Path(spec.origin).parent),
         log=tmp_path / "fakecuda.log",

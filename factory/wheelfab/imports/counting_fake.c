@@ -1,10 +1,11 @@
 /* A driver that has no device and writes down who calls it.
 
    Built at run time into one library that stands in for libcuda.so.1 and libnvidia-ml.so.1 while a
-   package is imported. Each entry point appends its name to the file in WHEELFAB_COUNT_LOG and answers
-   "no device" (CUDA 100, NVML 9). The first one raises SIGUSR1, for which the importing process has
-   asked faulthandler to write the Python stack. Arguments are never looked at, so every entry point
-   can have the same empty parameter list (x86-64 and AArch64 pass them in registers). */
+   package is imported. Each entry point appends its name to the file in WHEELFAB_COUNT_LOG and
+   answers "no device" (CUDA 100, NVML 9). The first one raises SIGUSR1, for which the importing
+   process has asked faulthandler to write the Python stack. Arguments are never looked at, so every
+   entry point can have the same empty parameter list (x86-64 and AArch64 pass them in registers).
+ */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

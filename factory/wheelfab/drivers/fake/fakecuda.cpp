@@ -1,6 +1,6 @@
 // A libcuda.so.1 for machines without a GPU: it behaves as behaviour.h says, checks each call as a
-// driver and a device would, and runs kernels through the emulation of tests/fibers. Memory is the
-// host's. What it refuses it explains in its log and in fakecuda_last_refusal().
+// driver and a device would, and runs kernels through a library with the interface of emulation.h.
+// Memory is the host's. What it refuses it explains in its log and in fakecuda_last_refusal().
 //
 // This file: start, errors, devices, contexts.
 #include <unistd.h>
@@ -17,7 +17,11 @@ State state;
 std::atomic<pid_t> process{0};
 thread_local std::vector<Context*> current;
 
-const Model& ModelOf(int device) { return GetBehaviour().devices[device]; }
+const Device& DeviceAt(int device) { return GetBehaviour().devices[static_cast<size_t>(device)]; }
+
+const Model& ModelOf(int device) { return DeviceAt(device).model; }
+
+size_t MemoryOf(int device) { return size_t{DeviceAt(device).mig ? 2u : 16u} << 30; }
 
 bool Exists(int device) {
   return device >= 0 && device < static_cast<int>(GetBehaviour().devices.size());
@@ -77,9 +81,12 @@ constexpr Code kCodes[] = {
     {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
     {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
      "system has unsupported display driver / cuda driver combination"},
     {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE",
@@ -96,6 +103,11 @@ const Code* FindCode(Result result) {
   return nullptr;
 }
 
+bool Retained(Context* context) {
+  return std::any_of(state.contexts.begin(), state.contexts.end(),
+                     [&](const auto& one) { return one.get() == context && one->retained > 0; });
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -103,8 +115,7 @@ extern "C" {
 
 Result cuInit(unsigned flags) {
   const char* const call = __func__;
-  const Result result = Enter(call);
-  if (result != 0) return result;
+  if (const Result early = Enter(call)) return Leave(early);
   const std::lock_guard<std::mutex> hold(state.lock);
   if (flags != 0) return Refuse(kInvalidValue, call, "flags");
   if (GetBehaviour().devices.empty()) return kNoDevice;
@@ -150,7 +161,8 @@ Result cuDeviceGet(int* device, int ordinal) {
 Result cuDeviceGetName(char* name, int size, int device) {
   ENTER(Ready);
   if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
-  std::snprintf(name, static_cast<size_t>(size), "%s", ModelOf(device).name);
+  const char* instance = DeviceAt(device).mig ? " MIG 1g.2gb" : "";
+  std::snprintf(name, static_cast<size_t>(size), "%s%s", ModelOf(device).name, instance);
   return 0;
 }
 
@@ -158,7 +170,17 @@ Result cuDeviceGetUuid_v2(void* uuid, int device) {
   ENTER(Ready);
   if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
   std::memset(uuid, 0, 16);
-  static_cast<uint8_t*>(uuid)[15] = static_cast<uint8_t>(GetBehaviour().numbers[device] + 1);
+  static_cast<uint8_t*>(uuid)[15] = static_cast<uint8_t>(DeviceAt(device).number + 1);
+  return 0;
+}
+
+// The older form: of a MIG instance it gives the GPU's UUID.
+Result cuDeviceGetUuid(void* uuid, int device) {
+  ENTER(Ready);
+  if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
+  std::memset(uuid, 0, 16);
+  if (DeviceAt(device).mig) static_cast<uint8_t*>(uuid)[10] = 0x80;
+  static_cast<uint8_t*>(uuid)[15] = static_cast<uint8_t>(DeviceAt(device).number + 1);
   return 0;
 }
 
@@ -169,10 +191,35 @@ Result cuDeviceGetPCIBusId(char* text, int size, int device) {
   return 0;
 }
 
+Result cuDeviceGetByPCIBusId(int* device, const char* text) {
+  ENTER(Ready);
+  unsigned domain = 0, bus = 0;
+  const bool read =
+      std::sscanf(text, "%x:%x:", &domain, &bus) == 2 || std::sscanf(text, "%x:", &bus) == 1;
+  if (!read || !Exists(static_cast<int>(bus) - 1)) return Refuse(kInvalidDevice, call, text);
+  *device = static_cast<int>(bus) - 1;
+  return 0;
+}
+
+Result cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  ENTER(Ready);
+  if (!Exists(device) || !Exists(peer)) return Refuse(kInvalidDevice, call, "no such device");
+  *can = 0;
+  return 0;
+}
+
+Result cuDeviceComputeCapability(int* major, int* minor, int device) {
+  ENTER(Ready);
+  if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
+  *major = ModelOf(device).arch / 10;
+  *minor = ModelOf(device).arch % 10;
+  return 0;
+}
+
 Result cuDeviceTotalMem_v2(size_t* bytes, int device) {
   ENTER(Ready);
   if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
-  *bytes = size_t{16} << 30;
+  *bytes = MemoryOf(device);
   return 0;
 }
 
@@ -229,13 +276,34 @@ Result cuDevicePrimaryCtxRelease_v2(int device) {
   return 0;
 }
 
+Result cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  ENTER(Ready);
+  if (!Exists(device)) return Refuse(kInvalidDevice, call, std::to_string(device));
+  *flags = 0;
+  *active = !state.contexts.empty() && state.contexts[device]->retained > 0;
+  return 0;
+}
+
+Result cuDevicePrimaryCtxSetFlags_v2(int device, unsigned) {
+  ENTER(Ready);
+  return Exists(device) ? 0 : Refuse(kInvalidDevice, call, std::to_string(device));
+}
+
 Result cuCtxPushCurrent_v2(Context* context) {
   ENTER(Ready);
-  const bool known =
-      std::any_of(state.contexts.begin(), state.contexts.end(),
-                  [&](const auto& one) { return one.get() == context && one->retained > 0; });
-  if (!known) return Refuse(kInvalidContext, call, "a context that is not retained");
+  if (!Retained(context)) return Refuse(kInvalidContext, call, "a context that is not retained");
   current.push_back(context);
+  return 0;
+}
+
+// It replaces the top of this thread's stack; null only takes that away.
+Result cuCtxSetCurrent(Context* context) {
+  ENTER(Ready);
+  if (context != nullptr && !Retained(context)) {
+    return Refuse(kInvalidContext, call, "a context that is not retained");
+  }
+  if (!current.empty()) current.pop_back();
+  if (context != nullptr) current.push_back(context);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 #include "behaviour.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,8 +50,26 @@ Model ModelOf(const std::string& capability) {
   return {arch, "Fake GPU", 32, 101376};
 }
 
-// The device that an entry of CUDA_VISIBLE_DEVICES names among `count`, or -1.
-int32_t Named(const std::string& entry, int32_t count, bool by_uuid) {
+std::string Uuid(const char* kind, bool of_parent, int32_t number) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%s00000000-0000-0000-0000-%s00000000%02x", kind,
+                of_parent ? "80" : "00", number + 1);
+  return text;
+}
+
+// Whether `entry` is a name of `device`: a GPU's may be shortened, a MIG instance's never. The
+// instance's old name is that of its GPU and two numbers.
+bool IsNamed(const Device& device, const std::string& entry) {
+  if (device.mig) {
+    return entry == Uuid("MIG-", false, device.number) ||
+           entry == Uuid("MIG-GPU-", true, device.number) + "/1/0";
+  }
+  return entry.size() > 4 && Uuid("GPU-", false, device.number).rfind(entry, 0) == 0;
+}
+
+// The device that an entry of CUDA_VISIBLE_DEVICES names among `all`, or -1.
+int32_t Named(const std::string& entry, const std::vector<Device>& all, bool by_uuid) {
+  const int32_t count = static_cast<int32_t>(all.size());
   if (!by_uuid) {
     char* end = nullptr;
     const int64_t index = std::strtoll(entry.c_str(), &end, 10);
@@ -58,9 +77,7 @@ int32_t Named(const std::string& entry, int32_t count, bool by_uuid) {
   }
   int32_t found = -1;
   for (int32_t i = 0; i < count; ++i) {
-    char uuid[48];
-    std::snprintf(uuid, sizeof uuid, "GPU-00000000-0000-0000-0000-0000000000%02x", i + 1);
-    if (entry.size() < 5 || std::string(uuid).rfind(entry, 0) != 0) continue;
+    if (!IsNamed(all[static_cast<size_t>(i)], entry)) continue;
     if (found >= 0) return -1;  // shortened too far
     found = i;
   }
@@ -70,36 +87,46 @@ int32_t Named(const std::string& entry, int32_t count, bool by_uuid) {
 // Leaves the devices that CUDA_VISIBLE_DEVICES lists: the list ends at its first invalid entry, and
 // a device listed twice hides all.
 void Hide(Behaviour* behaviour) {
-  const auto all = behaviour->devices;
-  const int32_t count = static_cast<int32_t>(all.size());
   const char* value = std::getenv("CUDA_VISIBLE_DEVICES");
-  for (int32_t i = 0; value == nullptr && i < count; ++i) behaviour->numbers.push_back(i);
   if (value == nullptr) return;
-  behaviour->devices.clear();
+  std::vector<Device> all;
+  all.swap(behaviour->devices);
   const std::string text = std::string(value) + ",";
   const bool by_uuid = text.rfind("GPU-", 0) == 0 || text.rfind("MIG-", 0) == 0;
   for (size_t at = 0; at < text.size(); at = text.find(',', at) + 1) {
-    const int32_t number = Named(text.substr(at, text.find(',', at) - at), count, by_uuid);
+    const int32_t number = Named(text.substr(at, text.find(',', at) - at), all, by_uuid);
     if (number < 0) return;
-    for (const int32_t other : behaviour->numbers) {
-      if (other != number) continue;
+    for (const Device& other : behaviour->devices) {
+      if (other.number != number) continue;
       behaviour->devices.clear();
-      behaviour->numbers.clear();
       return;
     }
-    behaviour->numbers.push_back(number);
     behaviour->devices.push_back(all[static_cast<size_t>(number)]);
   }
 }
 
+// The devices of FAKECUDA_DEVICES, those of FAKECUDA_MIG as instances with a part of the GPU.
+std::vector<Device> Devices() {
+  std::vector<Device> devices;
+  const std::string capabilities = Setting("FAKECUDA_DEVICES", "8.0");
+  if (capabilities == "none") return devices;
+  for (const std::string& capability : Split(capabilities)) {
+    devices.push_back({ModelOf(capability), static_cast<int32_t>(devices.size()), false});
+  }
+  const std::string instances = Setting("FAKECUDA_MIG", "");
+  const std::vector<std::string> listed = Split(instances);
+  for (Device& device : devices) {
+    const std::string number = std::to_string(device.number);
+    device.mig =
+        instances == "all" || std::find(listed.begin(), listed.end(), number) != listed.end();
+    if (device.mig) device.model.processors /= 8;
+  }
+  return devices;
+}
+
 Behaviour Read() {
   Behaviour behaviour;
-  const std::string devices = Setting("FAKECUDA_DEVICES", "8.0");
-  if (devices != "none") {
-    for (const std::string& capability : Split(devices)) {
-      behaviour.devices.push_back(ModelOf(capability));
-    }
-  }
+  behaviour.devices = Devices();
   Hide(&behaviour);
   behaviour.version = std::atoi(Setting("FAKECUDA_VERSION", "12040").c_str());
   behaviour.kernels = Setting("FAKECUDA_KERNELS", "");
@@ -125,25 +152,25 @@ void Log(const std::string& text) {
   close(file);
 }
 
+// As a thread stuck in the kernel: no signal reaches it but those that nobody can block.
+[[noreturn]] void Hang(bool deaf) {
+  sigset_t all;
+  sigfillset(&all);
+  if (deaf) sigprocmask(SIG_BLOCK, &all, nullptr);  // of this thread, on Linux
+  while (true) pause();
+}
+
 Result Act(const std::string& action) {
-  if (action == "segv") {
-    int* volatile nowhere = nullptr;
-    *nowhere = 1;
-  }
-  if (action == "abort") std::abort();
-  if (action.rfind("exit:", 0) == 0) _exit(std::atoi(action.c_str() + 5));
-  while (action == "hang") pause();
+  if (action == "segv") return kDieOfNull;
+  if (action == "gp") return kDieOfWildPointer;
+  if (action == "abort") return kDieOfAbort;
+  if (action.rfind("exit:", 0) == 0) std::exit(std::atoi(action.c_str() + 5));
+  if (action == "hang" || action == "deaf") Hang(action == "deaf");
   if (action.rfind("slow:", 0) == 0) {
     usleep(1000 * static_cast<useconds_t>(std::atoi(action.c_str() + 5)));
     return 0;
   }
   return std::atoi(action.c_str());
-}
-
-__attribute__((constructor)) void Loaded() {
-  Log("load");
-  const auto rule = GetBehaviour().fail.find("load");
-  if (rule != GetBehaviour().fail.end()) Act(rule->second);
 }
 
 }  // namespace
@@ -188,3 +215,11 @@ const char* LastRefusal() {
 }
 
 }  // namespace fake
+
+#pragma GCC visibility push(default)
+extern "C" __attribute__((constructor)) void fakecuda_load() {
+  fake::Log("load");
+  const auto rule = fake::GetBehaviour().fail.find("load");
+  if (rule != fake::GetBehaviour().fail.end()) fake::Leave(fake::Act(rule->second));
+}
+#pragma GCC visibility pop

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "../../fibers/emulation.h"
+#include "../include/emulation.h"
 #include "behaviour.h"
 #include "program.h"
 
@@ -42,12 +42,17 @@ struct Stream {
   bool capturing = false;
 };
 
+struct Event {
+  bool recorded = false;
+};
+
 struct State {
   std::mutex lock;  // of everything below
   std::vector<std::unique_ptr<Context>> contexts;
   std::set<Module*> modules;
   std::set<Function*> functions;
   std::set<Stream*> streams;
+  std::set<Event*> events;
   int64_t launches = 0;
   int64_t captured = 0;
   void* last_stream = nullptr;
@@ -58,8 +63,12 @@ extern State state;
 extern std::atomic<pid_t> process;                  // that called cuInit, 0 before
 extern thread_local std::vector<Context*> current;  // this thread's stack of contexts
 
+const Device& DeviceAt(int device);
 const Model& ModelOf(int device);
 bool Exists(int device);
+
+// Bytes of memory: a GPU's, or of a MIG instance its part.
+size_t MemoryOf(int device);
 
 // Null, 1 and 2 are the default streams of cuda.h: legacy, legacy by name, per thread.
 bool KnownStream(void* stream);
@@ -78,6 +87,6 @@ Result ReadyInContext(const char* call);
 #define ENTER(check)                      \
   const char* const call = __func__;      \
   if (const Result early = check(call)) { \
-    return early;                         \
+    return Leave(early);                  \
   }                                       \
   const std::lock_guard<std::mutex> hold(state.lock)

@@ -1,11 +1,12 @@
-// A libnvidia-ml.so.1 that says of every device what the environment tells it to:
+// A libnvidia-ml.so.1 for the fake driver's devices, that says of every one what the environment
+// tells it to:
 //
+//   FAKECUDA_MIG        which devices are MIG instances, as for the driver: these answer to
+//                       MIG-..., not to GPU-...
 //   FAKENVML_FREE       bytes of free memory (default 8 GiB)
 //   FAKENVML_MODE       compute mode: 0 default, 2 prohibited, 3 exclusive
 //   FAKENVML_PROCESSES  number of processes with a context
-//   FAKENVML_MIG        set: devices answer to MIG-<uuid>, not to GPU-<uuid>
-//   FAKENVML_FAIL       set: nvmlInit_v2 answers with that code; "segv": it dies
-#include <csignal>
+//   FAKENVML_FAIL       nvmlInit_v2 answers with that code; "segv": it dies
 #include <cstdlib>
 #include <cstring>
 
@@ -21,6 +22,21 @@ long long Setting(const char* name, long long otherwise) {
   return value != nullptr ? std::atoll(value) : otherwise;
 }
 
+// Whether FAKECUDA_MIG lists the device whose UUID ends so: in it, devices count from 1.
+bool IsInstance(const char* uuid) {
+  const char* listed = std::getenv("FAKECUDA_MIG");
+  if (listed == nullptr || std::strcmp(listed, "all") == 0) return listed != nullptr;
+  const size_t size = std::strlen(uuid);
+  const long number = size < 2 ? -1 : std::strtol(uuid + size - 2, nullptr, 16) - 1;
+  for (const char* at = listed; *at != '\0'; ++at) {
+    char* end = nullptr;
+    if (std::strtol(at, &end, 10) == number && end != at) return true;
+    at = std::strchr(at, ',');
+    if (at == nullptr) return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -28,12 +44,15 @@ extern "C" {
 
 int nvmlInit_v2() {
   const char* fail = std::getenv("FAKENVML_FAIL");
-  if (fail != nullptr && std::strcmp(fail, "segv") == 0) std::raise(SIGSEGV);
+  if (fail != nullptr && std::strcmp(fail, "segv") == 0) {
+    int* volatile nowhere = nullptr;
+    *const_cast<volatile int*>(nowhere) = 1;
+  }
   return fail != nullptr ? std::atoi(fail) : 0;
 }
 
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
-  const char* kind = std::getenv("FAKENVML_MIG") != nullptr ? "MIG-" : "GPU-";
+  const char* kind = IsInstance(uuid) ? "MIG-" : "GPU-";
   if (std::strncmp(uuid, kind, 4) != 0) return kNotFound;
   *handle = &device;
   return 0;

@@ -1,12 +1,10 @@
 // The fake driver's modules and launches.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
+#include "dl.h"
 #include "state.h"
 
 using namespace fake;
@@ -120,13 +118,7 @@ Result RunKernel(const Function& function, const Launch& launch, void** params, 
   return Refuse(kLaunchFailed, call, function.name + ": " + error);
 }
 
-}  // namespace
-
-#pragma GCC visibility push(default)
-extern "C" {
-
-Result cuModuleLoadData(Module** module, const void* image) {
-  ENTER(ReadyInContext);
+Result Load(Module** module, const void* image, const char* call) {
   if (Capturing()) return Refuse(kCaptureUnsupported, call, "a stream is capturing");
   auto made = std::make_unique<Module>();
   made->context = current.back();
@@ -137,6 +129,28 @@ Result cuModuleLoadData(Module** module, const void* image) {
   state.modules.insert(made.get());
   *module = made.release();
   return 0;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+Result cuModuleGetLoadingMode(int* mode) {
+  ENTER(Ready);
+  *mode = 1;  // EAGER
+  return 0;
+}
+
+Result cuModuleLoadData(Module** module, const void* image) {
+  ENTER(ReadyInContext);
+  return Load(module, image, call);
+}
+
+// The options of the PTX compiler are not looked at.
+Result cuModuleLoadDataEx(Module** module, const void* image, unsigned, void*, void*) {
+  ENTER(ReadyInContext);
+  return Load(module, image, call);
 }
 
 Result cuModuleUnload(Module* module) {
@@ -196,10 +210,10 @@ Result cuLaunchKernel(Function* function, unsigned grid_x, unsigned grid_y, unsi
   ++state.launches;
   state.last_stream = stream;
   state.last_kernel = function->name;
-  std::ostringstream what;
-  what << "launched " << function->name << " on device " << function->module->context->device
-       << ", stream " << stream;
-  Note(what.str());
+  char where[64];
+  std::snprintf(where, sizeof where, " on device %d, stream %p", function->module->context->device,
+                stream);
+  Note("launched " + function->name + where);
   const auto one = state.streams.find(static_cast<Stream*>(stream));
   if (one != state.streams.end() && (*one)->capturing) {
     ++state.captured;
