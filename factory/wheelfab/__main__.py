@@ -42,12 +42,26 @@ def parser() -> argparse.ArgumentParser:
 
     loop = _add(sub, "loop", commands.loop_command)
     loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    loop.add_argument("--count", type=_count, default=100, help="fresh interpreters a wheel")
-    loop.add_argument("--forked", type=_count, default=1000, help="forked loads a wheel")
-    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
-    loop.add_argument("--torch", nargs="*", default=[], help="torch releases instead of run-on")
     loop.add_argument(
-        "--full-torch", action="store_true", help="NVIDIA's wheels instead of stub libraries"
+        "--host",
+        nargs="*",
+        default=[],
+        help="hosts of the matrix, or 'here' for this machine alone; all hosts by default",
+    )
+    loop.add_argument(
+        "--count", type=_count, default=None, help="fresh loads a wheel; 100 here, 20 on a host"
+    )
+    loop.add_argument(
+        "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
+    )
+    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
+    loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
+    loop.add_argument(
+        "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"
+    )
+    loop.add_argument("--deep", action="store_true", help="on hosts: torch in every fresh load")
+    loop.add_argument(
+        "--no-container", action="store_true", help="hosts as processes and namespaces only"
     )
 
     _add(sub, "compat", commands.compat_command)
@@ -67,6 +81,9 @@ def parser() -> argparse.ArgumentParser:
     session.add_argument("name", help="a [sessions.NAME] of the matrix")
     session.add_argument("arguments", nargs=argparse.REMAINDER, help="added to the last command")
     docs = _add(sub, "docs", commands.docs_command)
+    docs.add_argument(
+        "--hosts", action="store_true", help="the pages of hosts, from the last run's report"
+    )
     docs.add_argument("--check", action="store_true", help="change nothing, fail when stale")
     return top
 

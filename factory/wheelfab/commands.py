@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfab import console
+from wheelfab import console, machine
 from wheelfab.errors import BuildError, LoopError, UsageError
+from wheelfab.host import HERE
 from wheelfab.matrix import load_matrix
 from wheelfab.model import Matrix
 from wheelfab.variant import Cell, Expansion, expand, select
 
 if TYPE_CHECKING:
+    from wheelfab.containers import Engine
     from wheelfab.plan import Plan
 
 
@@ -60,13 +62,20 @@ def build_command(options: Namespace) -> None:
 
 
 def loop_command(options: Namespace) -> None:
-    """Load each built wheel many times; raises ``LoopError`` when one load failed."""
+    """Load each built wheel many times, on the matrix's hosts or here; raises ``LoopError``."""
+    matrix, cells, _ = _cells(options.matrix, options.variant)
+    if options.host == [HERE] or not matrix.hosts:
+        _loop_here(options, matrix, cells)
+    else:
+        _loop_on_hosts(options, matrix, cells)
+
+
+def _loop_here(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> None:
     from wheelfab.loops import LoopOptions, loop_cell, show_reports
 
-    matrix, cells, _ = _cells(options.matrix, options.variant)
     chosen = LoopOptions(
-        count=options.count,
-        forked=options.forked,
+        count=100 if options.count is None else options.count,
+        forked=1000 if options.forked is None else options.forked,
         jobs=options.jobs,
         torch=tuple(options.torch),
         full_torch=options.full_torch,
@@ -81,6 +90,46 @@ def loop_command(options: Namespace) -> None:
         raise LoopError(
             "a load failed in " + ", ".join(failed), next_step="see build/loops/<cell>.json"
         )
+
+
+def _loop_on_hosts(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> None:
+    from wheelfab.hosts import HostOptions, Verdict, run_hosts, select_hosts, show_results
+
+    if options.count == 0:
+        raise UsageError("--count 0 would prove nothing", next_step="ask for at least one load")
+    hosts = select_hosts(matrix, options.host)
+    engine = None if options.no_container else _engine(matrix)
+    chosen = HostOptions(
+        count=options.count,
+        forked=options.forked,
+        jobs=options.jobs or machine.cores(),
+        deep=options.deep,
+    )
+    results = run_hosts(matrix, cells, hosts, chosen, engine)
+    if options.json:
+        console.result_json(results)
+    else:
+        show_results(results)
+    failed = [item for item in results if item.verdict is Verdict.FAILED]
+    if failed:
+        names = ", ".join(dict.fromkeys(item.host for item in failed))
+        raise LoopError(
+            f"not as expected: {names}", next_step="see build/hosts/report.json, build/crashes/"
+        )
+    if not any(item.verdict is Verdict.PASSED for item in results):
+        raise LoopError("no host was run", next_step="see the reasons above")
+
+
+def _engine(matrix: Matrix) -> Engine | None:
+    """The container engine, if one answers; otherwise it is said why not."""
+    from wheelfab.containers import NoEngine, find_engine
+
+    found = find_engine(matrix.root)
+    if isinstance(found, NoEngine):
+        console.note(f"no containers: {found.reason}")
+        return None
+    console.note(f"containers: {found.describe}")
+    return found
 
 
 def compat_command(options: Namespace) -> None:
@@ -160,6 +209,10 @@ def docs_command(options: Namespace) -> None:
     from wheelfab.matrix_docs import write_docs
 
     folder = Path(options.matrix).resolve().parent / "docs"
+    if options.hosts:
+        from wheelfab.hosts import write_pages
+
+        write_pages(load_matrix(Path(options.matrix)), folder)
     stale = write_docs(folder, check=options.check)
     if stale and options.check:
         raise UsageError("out of date: " + ", ".join(stale), next_step="run `wheelfab docs`")

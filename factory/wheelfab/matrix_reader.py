@@ -33,6 +33,22 @@ from wheelfab.suggest import did_you_mean, nearest
 
 Location = tuple[str | int, ...]
 
+_ANY = "*"
+_TABLES: tuple[tuple[tuple[str, ...], type[BaseModel]], ...] = (
+    ((), MatrixFile),
+    (("project",), ProjectTable),
+    (("project", "device"), DeviceTable),
+    (("project", "device-run"), DeviceRunTable),
+    (("project", "parts", _ANY), PartTable),
+    (("project", "load", _ANY), LoadTable),
+    (("torch", _ANY), PinTable),
+    (("defaults",), RowDefaults),
+    (("variants", _ANY), VariantTable),
+    (("exclude", _ANY), ExcludeTable),
+    (("sessions", _ANY), SessionTable),
+    (("hosts", _ANY), HostTable),
+    (("hosts", _ANY, "cases", _ANY), HostKeys),
+)
 _LARGEST = 256 * 1024  # bytes
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _AT = re.compile(r"(?P<what>.*) \(at (?P<place>line \d+, column \d+|end of document)\)", re.DOTALL)
@@ -85,35 +101,13 @@ def key_path(location: Iterable[str | int]) -> str:
     return text
 
 
-def table_at(location: Location) -> type[BaseModel] | None:  # noqa: PLR0911 (a table a return)
+def table_at(location: Location) -> type[BaseModel] | None:
     """The model of the table at that place of the file."""
-    match location:
-        case ():
-            return MatrixFile
-        case ("project",):
-            return ProjectTable
-        case ("project", "device"):
-            return DeviceTable
-        case ("project", "device-run"):
-            return DeviceRunTable
-        case ("project", "parts", _):
-            return PartTable
-        case ("project", "load", _):
-            return LoadTable
-        case ("torch", _):
-            return PinTable
-        case ("defaults",):
-            return RowDefaults
-        case ("variants", _):
-            return VariantTable
-        case ("exclude", _):
-            return ExcludeTable
-        case ("sessions", _):
-            return SessionTable
-        case ("hosts", _):
-            return HostTable
-        case ("hosts", _, "cases", _):
-            return HostKeys
+    for pattern, table in _TABLES:
+        if len(pattern) == len(location) and all(
+            want in (_ANY, part) for want, part in zip(pattern, location, strict=True)
+        ):
+            return table
     return None
 
 

@@ -82,33 +82,55 @@ def _merged(table: HostTable, keys: HostKeys) -> Mapping[str, Any]:
 
 def _flaws(host: Host, file: MatrixFile, place: str) -> Iterator[Flaw]:
     """Keys that make no sense together, or prove nothing."""
-    if not host.help:
-        yield Flaw(where=f"{place}.help", what="is missing", next_step="say what is wrong with it")
-    if host.expect.status and file.project.state is None:
-        next_step = "add project.state, the code that asks the extension for its state"
-        yield Flaw(where=f"{place}.status", what="nothing gives a status", next_step=next_step)
-    if not host.expect.status and file.project.state is not None and not host.expect.error:
-        next_step = "add status, what project.state must answer there"
-        yield Flaw(where=place, what="has no expected answer", next_step=next_step)
-    if host.driver is HostDriver.REAL and host.image is not HostImage.DRIVER:
-        next_step = 'add image = "driver-host"'
-        yield Flaw(where=f"{place}.driver", what="the image has no driver", next_step=next_step)
-    if host.driver is HostDriver.NONE and host.driver_place is not DriverPlace.PATH:
-        next_step = 'add driver = "fake"'
-        yield Flaw(where=f"{place}.driver-place", what="there is no driver", next_step=next_step)
-    if host.torch is TorchChoice.OTHER and len(file.torch) < 2:
-        yield Flaw(
-            where=f"{place}.torch",
-            what="the matrix has one torch pin only",
-            next_step="add another pin, or leave the host out",
-        )
     for name in host.variants:
         if name not in file.variants:
             known = did_you_mean(name, file.variants) or "name variants of the matrix"
             yield Flaw(where=f"{place}.variants", what=f"no variant {name!r}", next_step=known)
-    if host.emulated and (file.project.device_run is None or not file.project.device_run.emulation):
-        next_step = "add project.device-run.emulation"
-        yield Flaw(where=f"{place}.emulated", what="nothing emulates", next_step=next_step)
-    if HostOption.NO_PROC in host.options and host.cpu:
-        next_step = "take one of them out"
-        yield Flaw(where=f"{place}.cpu", what="qemu wants /proc", next_step=next_step)
+    device_run = file.project.device_run
+    for wrong, key, what, next_step in (
+        (not host.help, ".help", "is missing", "say what is wrong with it"),
+        (
+            bool(host.expect.status) and file.project.state is None,
+            ".status",
+            "nothing gives a status",
+            "add project.state, the code that asks the extension for its state",
+        ),
+        (
+            not host.expect.status and file.project.state is not None,
+            "",
+            "has no expected answer",
+            "add status, what project.state must answer there",
+        ),
+        (
+            host.driver is HostDriver.REAL and host.image is not HostImage.DRIVER,
+            ".driver",
+            "the image has no driver",
+            'add image = "driver-host"',
+        ),
+        (
+            host.driver is HostDriver.NONE and host.driver_place is not DriverPlace.PATH,
+            ".driver-place",
+            "there is no driver",
+            'add driver = "fake"',
+        ),
+        (
+            host.torch is TorchChoice.OTHER and len(file.torch) < 2,
+            ".torch",
+            "the matrix has one torch pin only",
+            "add another pin, or leave the host out",
+        ),
+        (
+            host.emulated and (device_run is None or not device_run.emulation),
+            ".emulated",
+            "nothing emulates",
+            "add project.device-run.emulation",
+        ),
+        (
+            HostOption.NO_PROC in host.options and host.cpu is not None,
+            ".cpu",
+            "qemu wants /proc",
+            "take one of them out",
+        ),
+    ):
+        if wrong:
+            yield Flaw(where=f"{place}{key}", what=what, next_step=next_step)

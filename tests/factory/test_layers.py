@@ -10,14 +10,16 @@ import wheelfab
 
 ROOT = Path(wheelfab.__file__).parent
 FLOORS = (
-    {"errors", "records", "versions", "suggest", "arch", "facts"},
+    {"errors", "records", "versions", "suggest", "arch", "facts", "host"},
     {"console", "run", "machine", "lock", "archive", "manifest", "lz4"},
-    {"model", "matrix_file", "matrix_reader", "resolve", "legality", "matrix", "matrix_docs"},
+    {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
+    {"matrix_docs"},
     {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source", "drivers"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"loops", "imports"},
+    {"hosts"},
     {"compat"},
     {"index"},
     {"session"},

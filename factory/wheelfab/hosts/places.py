@@ -8,18 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from wheelfab.containers import Container, ContainerOptions, Engine, Mount
 from wheelfab.errors import UsageError
 from wheelfab.host import Host, HostImage, HostOption, Reach
 from wheelfab.hosts.arrange import Arrangement
 from wheelfab.hosts.sites import Site
+from wheelfab.records import write_json
 from wheelfab.run import Completed, run
+
+if TYPE_CHECKING:
+    from wheelfab.containers import Container, Engine
 
 USER = 10001  # of the images, and of loads in a namespace
 _SMALL = 1280 << 20  # bytes of memory of a small machine
 _PROC = "/proc/"
+# Gives files under /proc a new content; /proc/driver gets a whole folder.
 _ENTER = """\
 set -e
 for pair in $WHEELFAB_BINDS; do
@@ -33,7 +37,6 @@ for pair in $WHEELFAB_BINDS; do
   esac
 done
 """
-"""What gives files under /proc a new content; /proc/driver gets a whole folder."""
 
 
 class Harness(StrEnum):
@@ -51,9 +54,7 @@ class Place(Protocol):
     def harness(self) -> Harness:
         """What it is made of."""
 
-    def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
-    ) -> Completed:
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Run a command there to its end; safe from several threads."""
 
     def python(self, site: Site) -> str:
@@ -66,9 +67,7 @@ class ProcessPlace:
 
     harness: Harness = Harness.PROCESS
 
-    def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
-    ) -> Completed:
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Run a command here."""
         return run(argv, env=environment, timeout=timeout)
 
@@ -85,9 +84,7 @@ class NamespacePlace:
     environment: Mapping[str, str]
     harness: Harness = Harness.NAMESPACE
 
-    def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
-    ) -> Completed:
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Run a command in namespaces of its own, made anew each time."""
         shell = ("sh", "-c", f'{self.script}exec "$@"', "sh")
         entered = ("unshare", "--mount", "--net", "--", *shell, *argv)
@@ -107,9 +104,7 @@ class ContainerPlace:
     prefix: tuple[str, ...]
     harness: Harness = Harness.CONTAINER
 
-    def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], timeout: float
-    ) -> Completed:
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Run a command in the container."""
         return self.container.run(
             (*self.prefix, *argv), env=environment, timeout=timeout, user=self.user
@@ -167,6 +162,8 @@ def _container(
     folder: Path,
     image: str | None,
 ) -> Iterator[ContainerPlace]:
+    from wheelfab.containers import ContainerOptions, Mount
+
     in_proc = {path for path in things.mounts if path.startswith(_PROC)}
     seen = (*things.folders, folder, *(site.root for site in sites))
     mounts = [Mount(source=path, target=str(path)) for path in dict.fromkeys(seen)]
@@ -245,8 +242,6 @@ def _seccomp(host: Host, folder: Path) -> tuple[str, ...]:
     """A profile that refuses what a hardened host refuses; vfork and exec stay."""
     if HostOption.SECCOMP not in host.options:
         return ()
-    from wheelfab.records import write_json
-
     path = folder / "seccomp.json"
     refuse = {"names": list(_REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": 1}
     write_json(path, {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [refuse]})

@@ -15,7 +15,17 @@ from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
 SCHEMA = 1
-COLUMNS = ("host", "cell", "torch", "in", "without torch", "with torch", "forked", "state", "torch alone")
+COLUMNS = (
+    "host",
+    "cell",
+    "torch",
+    "in",
+    "without torch",
+    "with torch",
+    "forked",
+    "state",
+    "torch alone",
+)
 _MOST_FAILURES = 10
 
 
@@ -106,15 +116,20 @@ def report_path(root: Path) -> Path:
 
 
 def write_report(
-    root: Path, results: Sequence[HostResult], hosts: Sequence[Host], machine: object, seconds: float
+    root: Path,
+    results: Sequence[HostResult],
+    hosts: Sequence[Host],
+    machine: object,
+    seconds: float,
 ) -> Path:
     """Write ``results``; those of the same wheel on other hosts stay in the file."""
     path = report_path(root)
     now = {(result.host, result.cell): _record(result) for result in results}
     wheels = {result.cell: result.sha256 for result in results}
+    old_report = read_report(root)
     kept = {
         (old["host"], old["cell"]): old
-        for old in read_results(root)
+        for old in (old_report["results"] if old_report else ())
         if wheels.get(old["cell"], old["sha256"]) == old["sha256"]
     }
     order = {host.name: at for at, host in enumerate(hosts)}
@@ -125,15 +140,13 @@ def write_report(
     return path
 
 
-def read_results(root: Path) -> list[dict[str, Any]]:
-    """The results in the report; none when there is no report that can be read."""
+def read_report(root: Path) -> dict[str, Any] | None:
+    """The last report, ``None`` when there is none that can be read."""
     try:
         record = read_json(report_path(root))
-        if record["schema"] != SCHEMA:
-            return []
-        return [item for item in record["results"] if {"host", "cell", "sha256"} <= item.keys()]
+        return dict(record) if record["schema"] == SCHEMA else None
     except (OSError, ValueError, KeyError, TypeError):
-        return []
+        return None
 
 
 def rows(results: Sequence[HostResult]) -> list[tuple[str, ...]]:

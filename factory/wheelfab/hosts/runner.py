@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wheelfab import console
-from wheelfab.containers import Engine
 from wheelfab.errors import FactoryError
 from wheelfab.host import Host
 from wheelfab.hosts.arrange import arrange
@@ -22,6 +22,9 @@ from wheelfab.model import Matrix
 from wheelfab.run import stop_all
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
+
+if TYPE_CHECKING:
+    from wheelfab.containers import Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from wheelfab.facts import AbiKind, torch_release
 from wheelfab.host import TorchChoice
 from wheelfab.loops.environment import clean_environment
 from wheelfab.loops.interpreter import Interpreter, find_interpreter
+from wheelfab.loops.report import Libraries
 from wheelfab.loops.site import torch_site
 from wheelfab.model import Matrix, Pin
 from wheelfab.store import Store
@@ -37,9 +38,10 @@ class Site:
 
     cell: str
     torch: Version | None
-    libraries: str
+    libraries: Libraries
     root: Path
     python: Path
+    packages: Path
     overlays: Mapping[str, Path]
 
 
@@ -106,9 +108,10 @@ class Sites:
         return Site(
             cell=cell.id,
             torch=release,
-            libraries=str(torch.libraries) if torch else "",
+            libraries=torch.libraries if torch else Libraries.NONE,
             root=environment.root,
             python=environment.python,
+            packages=next(environment.root.glob("lib/python*/site-packages")),
             overlays=_overlays(environment.root, interpreter),
         )
 

@@ -89,7 +89,7 @@ class Stay:
             wheel=wheel.file,
             sha256=wheel.sha256,
             torch=last.torch or str(site.torch or "none"),
-            libraries=site.libraries,
+            libraries=str(site.libraries),
             harness=str(self.place.harness),
             base=self.host.base if str(self.place.harness) == "container" else "",
             deep=self.options.deep,

@@ -174,13 +174,16 @@ def tell_fork(code: int) -> None:
 
 def again(plan: dict[str, Any], namespace: dict[str, Any]) -> None:
     """What a process forked from this one does: the operation, and the question."""
-    execute(*plan["repeat"], namespace)
+    name, source = plan["repeat"]
+    execute(name, source, namespace)
     ask(plan)
 
 
 def chosen(plan: dict[str, Any], mode: str) -> list[tuple[str, str]]:
     """The stages of a mode, in the order of the way of importing."""
-    stages = [(name, source) for name, source, torch in plan["stages"] if mode == "torch" or not torch]
+    stages = [
+        (name, source) for name, source, torch in plan["stages"] if mode == "torch" or not torch
+    ]
     if mode == "torch" and plan["way"] == "torch-first":
         return [("torch before all", "import torch"), *stages]
     return stages

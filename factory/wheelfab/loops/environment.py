@@ -55,8 +55,9 @@ def clean_environment(
 ) -> Iterator[Environment]:
     """An environment with ``torch`` and ``wheel``, made anew and removed at the end.
 
-    Unless ``whole``, the wheel's requirements may be unmet. Raises ``WheelError`` when pip refuses the wheel, when its requirements are not met, or when
-    installing it changed torch; ``HarnessError`` when the environment itself cannot be made.
+    Unless ``whole``, the wheel's requirements may be unmet. Raises ``WheelError`` when pip refuses
+    the wheel, when its requirements are not met, or when installing it changed torch;
+    ``HarnessError`` when the environment itself cannot be made.
     """
     folder = store.root / _FOLDER
     folder.mkdir(parents=True, exist_ok=True)

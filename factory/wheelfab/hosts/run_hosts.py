@@ -1,0 +1,106 @@
+"""From wheels and hosts to the report: the engine, the emulation, the run, the record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from wheelfab import console
+from wheelfab.errors import FactoryError, UsageError
+from wheelfab.host import HERE, Host, TorchChoice
+from wheelfab.hosts.arrange import Emulation, make_emulation
+from wheelfab.hosts.report import COLUMNS, HostResult, Verdict, rows, write_report
+from wheelfab.hosts.runner import HostRunner
+from wheelfab.hosts.sites import Site, Sites, open_sites
+from wheelfab.hosts.stay import HostOptions
+from wheelfab.loops.cell import built_wheel
+from wheelfab.loops.report import Libraries, this_machine
+from wheelfab.model import Matrix
+from wheelfab.store import Store, default_root
+from wheelfab.suggest import did_you_mean
+from wheelfab.variant import Cell
+from wheelfab.wheel import Wheel
+
+if TYPE_CHECKING:
+    from wheelfab.containers import Engine
+
+
+def select_hosts(matrix: Matrix, names: Sequence[str]) -> tuple[Host, ...]:
+    """The hosts, or those of all in a group, that are named; all without a name.
+
+    Raises ``UsageError`` for a name that is none.
+    """
+    if not names:
+        return matrix.hosts
+    known = {host.name for host in matrix.hosts} | {host.group for host in matrix.hosts}
+    for name in names:
+        if name not in known:
+            hint = (
+                did_you_mean(name, sorted(known)) or f"matrix.toml has: {', '.join(sorted(known))}"
+            )
+            raise UsageError(f"no host {name!r}", next_step=f"{hint}, or {HERE!r}")
+    return tuple(host for host in matrix.hosts if {host.name, host.group} & set(names))
+
+
+def run_hosts(
+    matrix: Matrix,
+    cells: Sequence[Cell],
+    hosts: Sequence[Host],
+    options: HostOptions,
+    engine: Engine | None,
+) -> list[HostResult]:
+    """Load the built wheel of each cell on each host, and write ``build/hosts/report.json``.
+
+    What is not as expected is in the results. Raises ``UsageError`` when a wheel was not built,
+    ``HarnessError`` when the run itself breaks.
+    """
+    began = time.monotonic()
+    store = Store(default_root())
+    wheels = [(cell, built_wheel(matrix.root, cell)) for cell in cells]
+    libraries = matrix.root / "build" / "hosts" / "libraries"
+    with open_sites(matrix, store) as sites:
+        if any(host.emulated for host in hosts):
+            options = replace(options, emulations=_emulations(matrix, wheels, sites))
+        runner = HostRunner(matrix, wheels, sites, engine, libraries, options)
+        results = runner.run(hosts)
+    write_report(matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began)
+    return results
+
+
+def show_results(results: Sequence[HostResult]) -> None:
+    """Show a table of the results, then what was not as expected."""
+    console.table(COLUMNS, rows(results))
+    for result in results:
+        for failure in result.failures:
+            console.error(f"{result.cell} on {result.host}: {failure}")
+        for crash in result.crashes:
+            console.note(f"crash report: {crash}")
+    counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
+    console.note(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+
+
+def _emulations(
+    matrix: Matrix, wheels: Sequence[tuple[Cell, Wheel]], sites: Sites
+) -> dict[str, Emulation]:
+    """An emulation for each torch release among the wheels' that can have one."""
+    made: dict[str, Emulation] = {}
+    device_run = matrix.project.device_run
+    for cell, wheel in wheels:
+        site = sites.get(cell, wheel, TorchChoice.OWN)
+        if device_run is None or not isinstance(site, Site) or str(site.torch) in made:
+            continue
+        if site.libraries is not Libraries.NONE:
+            console.note(f"torch {site.torch} is a CUDA build: its devices are not emulated")
+            continue
+        folder = matrix.root / "build" / "hosts" / f"emulation-{site.torch}"
+        packages = site.packages / "torch"
+        console.step(f"making the emulation of devices for torch {site.torch}")
+        try:
+            made[str(site.torch)] = make_emulation(
+                device_run, matrix.root, site.python, packages, folder
+            )
+        except FactoryError as error:
+            console.warn(str(error))
+    return made
