@@ -209,14 +209,96 @@ def test_b28_devices_of_several_kinds(fake_driver: Path, visible: str | None, de
 
 
 @pytest.mark.parametrize(("mig", "kinds"), [("", "GG"), ("1", "GM"), ("0,1", "MM"), ("all", "MM")])
-def test_nvml_knows_the_same_instances(build_folder: Path, mig: str, kinds: str) -> None:
+def test_nvml_knows_the_same_devices(build_folder: Path, mig: str, kinds: str) -> None:
     code = """
 from ctypes import *
-nvml, result = CDLL("libnvidia-ml.so.1"), ""
-assert nvml.nvmlInit_v2() == 0
-for last in (1, 2):
-    for kind in ("GPU", "MIG"):
-        uuid = f"{kind}-00000000-0000-0000-0000-{last:012x}".encode()
-        result += kind[0] if nvml.nvmlDeviceGetHandleByUUID(uuid, byref(c_void_p())) == 0 else ""
+nvml, count, result = CDLL("libnvidia-ml.so.1"), c_uint(), ""
+assert nvml.nvmlInit() == nvml.nvmlInit_v2() == nvml.nvmlDeviceGetCount_v2(byref(count)) == 0
+for i in range(count.value):
+    first, second, text = c_void_p(), c_void_p(), create_string_buffer(48)
+    memory = (c_ulonglong * 3)()
+    assert nvml.nvmlDeviceGetHandleByIndex_v2(i, byref(first)) == 0
+    assert nvml.nvmlDeviceGetUUID(first, text, 48) == 0
+    assert nvml.nvmlDeviceGetHandleByUUID(text, byref(second)) == 0
+    assert nvml.nvmlDeviceGetMemoryInfo(first, memory) == 0
+    assert first.value == second.value and text.value[-1:] == b"%d" % (i + 1)
+    assert memory[0] == (2 << 30 if text.value[:1] == b"M" else 16 << 30)
+    result += text.value[:1].decode()
+assert nvml.nvmlDeviceGetHandleByIndex_v2(count, byref(c_void_p())) == 2
+assert nvml.nvmlDeviceGetHandleByUUID(b"GPU-", byref(c_void_p())) == 6
 """
-    assert result(code, make_management(build_folder), FAKECUDA_MIG=mig) == kinds
+    settings = {"FAKECUDA_DEVICES": "8.0,9.0", "FAKECUDA_MIG": mig}
+    assert result(code, make_management(build_folder), **settings) == kinds
+
+
+IN_CONTEXT = f"""{LOAD}
+context, pointer = c_void_p(), c_void_p()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+"""
+
+
+def test_memory_is_copied_and_set(fake_driver: Path) -> None:
+    code = f"""{IN_CONTEXT}
+other, text = c_void_p(), create_string_buffer(4)
+cuda.cuMemsetD8_v2.argtypes = [c_void_p, c_ubyte, c_size_t]
+cuda.cuMemcpyHtoDAsync_v2.argtypes = [c_void_p, c_char_p, c_size_t, c_void_p]
+assert cuda.cuMemAlloc_v2(byref(pointer), c_size_t(4)) == 0
+assert cuda.cuMemAlloc_v2(byref(other), c_size_t(4)) == 0
+assert cuda.cuMemcpyHtoDAsync_v2(pointer, b"abcd", 4, None) == 0
+assert cuda.cuMemsetD8_v2(c_void_p(pointer.value + 1), ord("x"), 2) == 0
+assert cuda.cuMemcpyDtoD_v2(other, pointer, c_size_t(4)) == 0
+assert cuda.cuMemcpyDtoH_v2(text, other, c_size_t(4)) == 0
+result = [text.raw.decode(), cuda.cuMemcpyHtoDAsync_v2(pointer, b"", 0, 999)]
+"""
+    assert result(code, fake_driver) == ["axxd", 400]
+
+
+def test_events_are_recorded_before_they_are_compared(fake_driver: Path) -> None:
+    code = f"""{IN_CONTEXT}
+first, second, time = c_void_p(), c_void_p(), c_float(-1)
+assert cuda.cuEventCreate(byref(first), 0) == cuda.cuEventCreate(byref(second), 0) == 0
+assert cuda.cuEventRecord(first, None) == 0
+result = [cuda.cuEventElapsedTime(byref(time), first, second)]
+assert cuda.cuEventRecord(second, None) == cuda.cuEventSynchronize(second) == 0
+result += [cuda.cuEventElapsedTime(byref(time), first, second), time.value]
+result += [cuda.cuEventDestroy_v2(first), cuda.cuEventQuery(first), cuda.cuEventQuery(second)]
+"""
+    assert result(code, fake_driver) == [400, 0, 0.0, 0, 400, 0]
+
+
+def test_contexts_of_a_thread(fake_driver: Path) -> None:
+    code = f"""{IN_CONTEXT}
+now, flags, active = c_void_p(), c_uint(), c_int()
+result = [cuda.cuCtxGetCurrent(byref(now)), now.value == context.value]
+result += [cuda.cuCtxSetCurrent(c_void_p(4096)), cuda.cuCtxSetCurrent(None)]
+result += [cuda.cuCtxGetCurrent(byref(now)), now.value, cuda.cuCtxSynchronize()]
+result += [cuda.cuDevicePrimaryCtxGetState(0, byref(flags), byref(active)), active.value]
+"""
+    assert result(code, fake_driver) == [0, True, 201, 0, 0, None, 201, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "exported"),
+    [
+        ("cuInit", 2000, "cuInit"),
+        ("cuMemAlloc", 12010, "cuMemAlloc_v2"),
+        ("cuDeviceGetUuid", 12010, "cuDeviceGetUuid_v2"),
+        ("cuGetProcAddress", 11080, "cuGetProcAddress"),
+        ("cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
+        ("cuNothing", 12010, None),
+    ],
+)
+def test_functions_are_found_in_their_newest_form(
+    fake_driver: Path, name: str, version: int, exported: str | None
+) -> None:
+    code = f"""{LOAD}
+found, status = c_void_p(), c_int(-1)
+answer = cuda.cuGetProcAddress_v2({name.encode()!r}, byref(found), {version}, 0, byref(status))
+old = c_void_p()
+assert cuda.cuGetProcAddress({name.encode()!r}, byref(old), {version}, 0) == answer
+assert old.value == found.value
+wanted = {exported!r} and cast(cuda[{exported!r}], c_void_p).value
+result = [answer, status.value, found.value == wanted]
+"""
+    assert result(code, fake_driver) == ([500, 1, True] if exported is None else [0, 0, True])

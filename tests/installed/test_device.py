@@ -111,7 +111,8 @@ def test_what_nvml_adds(
     assert words in answer["reason"]
     for device in answer["devices"]:
         known = "FAKENVML_FAIL" not in settings
-        free = int(settings.get("FAKENVML_FREE", 1 << 33)) if known else None
+        half = (1 << 30) if "FAKECUDA_MIG" in settings else 1 << 33
+        free = int(settings.get("FAKENVML_FREE", half)) if known else None
         assert device["free_memory"] == free
         assert device["mig"] == ("FAKECUDA_MIG" in settings)
         assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
@@ -309,6 +310,29 @@ def test_b28_visible_devices(driver: Path, value: str, status: str, uuids: tuple
     assert tuple(item["uuid"][-1] for item in answer["devices"]) == uuids
     if status == "no_device":
         assert "CUDA_VISIBLE_DEVICES" in answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("value", "uuids"),
+    [
+        (None, ("GPU1", "MIG2", "GPU3")),
+        ("MIG-00000000-0000-0000-0000-000000000002", ("MIG2",)),
+        ("MIG-GPU-00000000-0000-0000-0000-800000000002/1/0", ("MIG2",)),
+        ("MIG-GPU-00000000-0000-0000-0000-800000000002/3/0", ()),
+        ("2,1", ("GPU3", "MIG2")),
+    ],
+)
+def test_b28_mig_instances_and_mixed_capabilities(
+    driver: Path, build_folder: Path, value: str | None, uuids: tuple[str, ...]
+) -> None:
+    settings: dict[str, Any] = {"FAKECUDA_DEVICES": "8.0,9.0,8.6", "FAKECUDA_MIG": "1"}
+    if value is not None:
+        settings["CUDA_VISIBLE_DEVICES"] = value
+    answer = ask(Path(f"{driver}:{make_management(build_folder)}"), **settings)
+    found = [item["uuid"][:3] + item["uuid"][-1] for item in answer["devices"]]
+    assert (tuple(found), answer["count"]) == (uuids, len(uuids))
+    images = {"GPU1": "8.0", "MIG2": "9.0", "GPU3": "8.6"}
+    assert [item["image"] for item in answer["devices"]] == [images[name] for name in uuids]
 
 
 def test_row_11_visible_devices_changed_after_the_import(driver: Path) -> None:

@@ -1,5 +1,6 @@
 // The fake driver's modules and launches.
 #include <algorithm>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -211,8 +212,8 @@ Result cuLaunchKernel(Function* function, unsigned grid_x, unsigned grid_y, unsi
   state.last_stream = stream;
   state.last_kernel = function->name;
   char where[64];
-  std::snprintf(where, sizeof where, " on device %d, stream %p", function->module->context->device,
-                stream);
+  std::snprintf(where, sizeof where, " on device %d, stream %#" PRIxPTR,
+                function->module->context->device, reinterpret_cast<uintptr_t>(stream));
   Note("launched " + function->name + where);
   const auto one = state.streams.find(static_cast<Stream*>(stream));
   if (one != state.streams.end() && (*one)->capturing) {
