@@ -14,7 +14,7 @@ FLOORS = (
     {"console", "run", "machine", "lock", "archive", "manifest", "lz4"},
     {"model", "matrix_file", "matrix_reader", "resolve", "legality", "matrix", "matrix_docs"},
     {"wheel", "wheelrules", "elf", "fatbin"},
-    {"variant", "store", "source"},
+    {"variant", "store", "source", "containers"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"loops", "imports"},
