@@ -90,3 +90,13 @@ def test_only_run_starts_processes() -> None:
         if name.split(".")[0] in doors
     }
     assert users <= allowed
+
+
+def test_only_containers_speaks_to_an_engine() -> None:
+    users = {
+        room(path)
+        for path in ROOT.rglob("*.py")
+        for name in imported(path)
+        if name.split(".")[0] == "docker"
+    }
+    assert users == {"containers"}
