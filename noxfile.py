@@ -4,6 +4,7 @@
 #     "auditwheel>=6.8",
 #     "build>=1.2",
 #     "cmake>=3.26",
+#     "docker>=7.1",
 #     "jinja2>=3.1",
 #     "ninja>=1.11",
 #     "nox>=2026.10",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfab import console, machine
-from wheelfab.errors import BuildError, LoopError, UsageError
+from wheelfab.errors import BuildError, InfrastructureError, LoopError, UsageError
 from wheelfab.host import HERE
 from wheelfab.matrix import load_matrix
 from wheelfab.model import Matrix
@@ -194,6 +194,33 @@ def lint_import_command(options: Namespace) -> None:
         raise LoopError(
             f"importing {options.target} touches CUDA", next_step="see docs/lint-import.md"
         )
+
+
+def container_command(options: Namespace) -> None:
+    """Open a container of docker/Dockerfile's, or run a command in one; builds the image first."""
+    from wheelfab.containers import NoEngine, find_engine
+    from wheelfab.containers.visit import open_shell, run_command, visiting
+
+    root = Path(options.matrix).resolve().parent
+    engine = find_engine(root)
+    if isinstance(engine, NoEngine):
+        raise InfrastructureError(
+            engine.reason, next_step="start dockerd, or set DOCKER_HOST to a Docker engine's socket"
+        )
+    image = engine.image(options.target, options.base)
+    chosen = visiting(image, options.target, root / "dist")
+    if not options.arguments:
+        sys.exit(open_shell(engine, chosen))
+    done = run_command(engine, chosen, options.arguments)
+    if options.json:
+        console.result_json(done)
+        return
+    if done.stderr:
+        console.note(done.stderr.rstrip())
+    if done.stdout:
+        console.result(done.stdout)
+    if not done.ok:
+        raise LoopError(f"{options.arguments[0]} ended badly: {done.ending}")
 
 
 def session_command(options: Namespace) -> None:

@@ -131,7 +131,8 @@ def _local_projects(root: Path, requirements: Sequence[str]) -> Mapping[str, str
 
 
 def _command_environment(home: Path) -> dict[str, str]:
-    kept = ("CI", "WHEELFAB_STORE", "NO_COLOR", "TERM", "FORCE_COLOR")
+    docker = ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
+    kept = ("CI", *docker, "WHEELFAB_STORE", "NO_COLOR", "TERM", "FORCE_COLOR")
     return fetch_environment(
         {
             "PATH": f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

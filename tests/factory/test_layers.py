@@ -15,7 +15,7 @@ FLOORS = (
     {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
     {"matrix_docs"},
     {"wheel", "wheelrules", "elf", "fatbin"},
-    {"variant", "store", "source", "drivers"},
+    {"variant", "store", "source", "drivers", "containers"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"loops", "imports"},
@@ -92,3 +92,13 @@ def test_only_run_starts_processes() -> None:
         if name.split(".")[0] in doors
     }
     assert users <= allowed
+
+
+def test_only_containers_speaks_to_an_engine() -> None:
+    users = {
+        room(path)
+        for path in ROOT.rglob("*.py")
+        for name in imported(path)
+        if name.split(".")[0] == "docker"
+    }
+    assert users == {"containers"}

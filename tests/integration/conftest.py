@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from wheelfab.containers import Engine, NoEngine, find_engine
+from wheelfab.errors import InfrastructureError
+
 ROOT = Path(__file__).resolve().parents[2]
 TINY = Path(__file__).parent / "tiny"
 _TIMEOUT = 600
@@ -65,3 +68,22 @@ def tiny(tmp_path: Path) -> Wheelfab:
 def wheelfab() -> Wheelfab:
     """This repository itself."""
     return Wheelfab(ROOT)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    """The Docker engine, with the bases; without one a test skips, but in CI it fails."""
+    found = find_engine(ROOT)
+    reason = ""
+    if isinstance(found, NoEngine):
+        reason = found.reason
+    else:
+        try:
+            found.image("cpu-host")
+        except InfrastructureError as error:
+            reason = str(error)
+    if isinstance(found, NoEngine) or reason:
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
