@@ -1,4 +1,4 @@
-"""A host: a machine to load the wheels on, how it is made, and the answer that is expected there."""
+"""A host: a machine to load wheels on, how it is made, and the answer expected there."""
 
 from __future__ import annotations
 
@@ -88,11 +88,12 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expectation:
-    """The answer of a host. ``status`` is what the project's ``state`` says, ``says`` its words.
+    """The answer of a host: the ``status`` that the project's ``state`` gives, and its words.
 
-    ``without_code`` is the status for a wheel that holds no device code, ``without_ptx`` for one that
-    holds cubins only, ``images`` what is run on each device. ``error`` are words of the clear error that the stages with torch end in, if they
-    are meant to; ``error_for`` limits that to pins of one ABI.
+    ``without_code`` is the status for a wheel that holds no device code, ``without_ptx`` for one
+    that holds cubins only, ``images`` what is run on each device. ``error`` are words of the clear
+    error that the stages with torch end in, if they are meant to; ``error_for`` limits that to pins
+    of one ABI.
     """
 
     status: str
@@ -106,8 +107,10 @@ class Expectation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A machine to load on. ``count`` is of fresh loads, ``None`` for the usual; ``at_once`` of them
-    run together. ``files`` and ``programs`` map absolute paths to their text.
+    """A machine to load on; ``group`` is the table of ``matrix.toml`` that it comes from.
+
+    ``count`` is of fresh loads, ``None`` for the usual; ``at_once`` of them run together. ``files``
+    and ``programs`` map absolute paths to their text.
     """
 
     name: str

@@ -10,8 +10,10 @@ from typing import Any
 from wheelfab import facts
 from wheelfab.facts import CudaRelease, Rule, TorchRelease
 from wheelfab.matrix_file import (
+    DeviceRunTable,
     DeviceTable,
     ExcludeTable,
+    HostTable,
     LoadTable,
     MatrixFile,
     PartTable,
@@ -28,6 +30,7 @@ from wheelfab.suggest import joined
 SECTIONS: tuple[tuple[str, type[Table]], ...] = (
     ("[project]", ProjectTable),
     ("[project.device]", DeviceTable),
+    ("[project.device-run]", DeviceRunTable),
     ("[project.parts.NAME]", PartTable),
     ("[[project.load]]", LoadTable),
     ('[torch."PIN"]', PinTable),
@@ -35,6 +38,7 @@ SECTIONS: tuple[tuple[str, type[Table]], ...] = (
     ("[variants.NAME]", VariantTable),
     ("[[exclude]]", ExcludeTable),
     ("[sessions.NAME]", SessionTable),
+    ("[hosts.NAME]", HostTable),
 )
 
 _HEAD = """\

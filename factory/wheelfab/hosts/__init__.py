@@ -1,4 +1,4 @@
-"""The hosts: every wheel loaded on each machine of the matrix, in containers where there are any."""
+"""The hosts: every wheel loaded on each machine of the matrix, in containers where possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host needs on this machine before it starts: drivers, other libraries, files, variables."""
+"""What a host needs on this machine before it starts: libraries, files, variables."""
 
 from __future__ import annotations
 

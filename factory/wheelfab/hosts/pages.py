@@ -97,8 +97,10 @@ def no_gpu_page(report: Mapping[str, Any], hosts: Sequence[Host]) -> str:
         if found:
             item = found[0]
             lines.append(
-                (host.help, f"`{item['status']}`", item["reason"], item["next_step"])
-                + (_controls(found),)
+                (
+                    *(host.help, f"`{item['status']}`", item["reason"], item["next_step"]),
+                    _controls(found),
+                )
             )
     return _NO_GPU_HEAD + _grid(head, list(dict.fromkeys(lines)))
 

@@ -145,7 +145,8 @@ def open_place(
     if reason:
         raise UsageError(reason, where=f"host {host.name}")
     if engine is not None:
-        with _container(host, things, sites, engine, folder, image) as place:
+        target = image or str(host.image)
+        with _container(host, things, sites, engine, folder, target) as place:
             yield place
     elif host.reach is Reach.NAMESPACE:
         yield NamespacePlace(_entering(host), _binds(things, folder))
@@ -154,13 +155,13 @@ def open_place(
 
 
 @contextmanager
-def _container(
+def _container(  # noqa: PLR0917 (what open_place got)
     host: Host,
     things: Arrangement,
     sites: Sequence[Site],
     engine: Engine,
     folder: Path,
-    image: str | None,
+    target: str,
 ) -> Iterator[ContainerPlace]:
     from wheelfab.containers import ContainerOptions, Mount
 
@@ -176,7 +177,7 @@ def _container(
     ]
     without_proc = HostOption.NO_PROC in host.options
     options = ContainerOptions(
-        image=engine.image(image or str(host.image), host.base),
+        image=engine.image(target, host.base),
         mounts=tuple(mounts),
         read_only=HostOption.READ_ONLY in host.options,
         tmpfs=_tmpfs(host),

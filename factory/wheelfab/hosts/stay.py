@@ -36,8 +36,10 @@ _USUAL = 20  # fresh loads, and forked ones
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostOptions:
-    """How to run hosts. ``count`` and ``forked``: loads a wheel, 20 if ``None``; ``jobs``: hosts
-    at a time; ``deep``: torch in all fresh loads. ``emulations``: by torch release.
+    """How to run hosts.
+
+    ``count`` and ``forked`` are loads a wheel, 20 if ``None``; ``jobs`` hosts run at a time;
+    ``deep`` puts torch into all fresh loads; ``emulations`` are there by torch release.
     """
 
     count: int | None = None

@@ -4,8 +4,9 @@ Run by path (Python 3.10 or later) with the standard library only; wheelfab is n
 
     python [OPTIONS] visit.py PLAN MODE
 
-``PLAN`` is a JSON file, ``MODE`` one of ``fresh`` (what needs no torch), ``torch`` (all stages, then
-forks of that process that repeat the last one) and ``control`` (torch alone). Each event is a line
+``PLAN`` is a JSON file, ``MODE`` one of ``fresh`` (what needs no torch), ``torch`` (all stages,
+then forks of that process that repeat the last one) and ``control`` (torch alone). Each event is a
+line
 ``@visit {JSON}`` on stdout; what else is printed there is not ours. Like a worker of
 ``multiprocessing``, a forked process leaves by ``os._exit``; the others end as interpreters do.
 """

@@ -54,7 +54,7 @@ class Visit:
         """Why it did not pass, in a line."""
         where = f"stage {self.began!r}: " if self.began else ""
         if self.error:
-            return f"{where}{self.error}"
+            return f"{where}{self.ending}: {self.error}" if self.died else f"{where}{self.error}"
         if any(self.forks):
             bad = [code for code in self.forks if code]
             return f"{len(bad)} of {len(self.forks)} forked processes ended badly: {bad[0]}"

@@ -1,0 +1,129 @@
+"""What is expected of a host for a wheel, and each way in which a visit can miss it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.factory.cellmaker import cells
+from tests.factory.hostmaker import host
+from wheelfab.hosts.judge import (
+    Expected,
+    control_words,
+    expected_of,
+    judge_fresh,
+    judge_state,
+    judge_torch,
+)
+from wheelfab.hosts.visits import Visit
+
+READY = {"status": "ready", "reason": "1 device", "notes": ["a note"], "images": ["8.0", None]}
+
+
+def visit(**values: Any) -> Visit:
+    """A visit that passed, but for ``values``."""
+    usual: dict[str, Any] = {
+        "ending": "exit 0",
+        "returncode": 0,
+        "started": True,
+        "complete": True,
+        "stages": (("package", 0.1),),
+        "began": "package",
+        "error": "",
+        "state": READY,
+        "state_seconds": 0.1,
+        "forks": (),
+        "forked_error": "",
+        "available": None,
+        "torch": None,
+        "stderr": "",
+        "seconds": 1.0,
+    }
+    return Visit(**{**usual, **values})
+
+
+def expected(**values: Any) -> Expected:
+    """A ready machine, but for ``values``."""
+    usual: dict[str, Any] = {"status": "ready", "says": (), "images": None, "error": ()}
+    return Expected(**{**usual, **values})
+
+
+def test_the_expected_answer_depends_on_what_the_wheel_holds() -> None:
+    there = host(
+        status="ready",
+        without_code="no_image",
+        without_ptx="mismatch",
+        says=("1 device",),
+        images=("9.0+PTX",),
+    )
+    cpu, cuda = cells(("cpu-torch2.4", "cu121-torch2.4"))
+    assert expected_of(there, cuda) == expected(says=("1 device",), images=("9.0+PTX",))
+    assert expected_of(there, cpu) == expected(status="no_image")
+    cubins = tuple(replace(arch, ptx=False) for arch in cuda.variant.arch)
+    only = replace(cuda, variant=replace(cuda.variant, arch=cubins))
+    assert expected_of(there, only) == expected(status="mismatch")
+
+
+def test_an_error_may_be_expected_for_one_abi_only() -> None:
+    there = host(status="x", error=("built for",), error_for="classic")
+    classic, stable = cells(("cpu-torch2.4", "cpu-torch2.10"))
+    assert expected_of(there, classic).error == ("built for",)
+    assert expected_of(there, stable).error == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted", "trouble"),
+    [
+        ({}, {}, ""),
+        ({}, {"status": ""}, ""),
+        ({"state": None}, {"status": ""}, ""),
+        ({}, {"says": ("a note", "1 device")}, ""),
+        ({}, {"images": ("8.0", "none")}, ""),
+        ({}, {"status": "busy"}, "state 'ready', not 'busy': 1 device"),
+        ({}, {"says": ("2 devices",)}, "neither reason nor notes say ['2 devices']"),
+        ({}, {"images": ("8.0",)}, "images ('8.0', 'none'), not ('8.0',)"),
+        ({"state": None}, {}, "it gave no state"),
+    ],
+)
+def test_the_state(values: dict[str, Any], wanted: dict[str, Any], trouble: str) -> None:
+    said = judge_state(visit(**values), expected(**wanted))
+    assert said == trouble or (trouble and said.startswith(trouble))
+
+
+@pytest.mark.parametrize(
+    ("values", "trouble"),
+    [
+        ({"returncode": -11, "ending": "SIGSEGV", "complete": False}, "stage 'package': SIGSEGV"),
+        ({"returncode": None, "ending": "timed out", "complete": False}, "timed out"),
+        ({"complete": False}, "stage 'package': exit 0"),
+        ({"returncode": 1, "ending": "exit 1", "error": "OSError: no"}, "OSError: no"),
+        ({"returncode": -6, "ending": "SIGABRT"}, "SIGABRT"),
+        ({"forks": (0, -11)}, "1 of 2 forked processes ended badly: -11"),
+    ],
+)
+def test_a_load_that_did_not_pass(values: dict[str, Any], trouble: str) -> None:
+    for judged in (judge_fresh, judge_torch):
+        assert trouble in judged(visit(**values), expected())
+
+
+def test_a_clear_error_must_be_there_and_say_what_is_expected() -> None:
+    wanted = expected(error=("built for torch", "found"))
+    failed = {"returncode": 1, "ending": "exit 1", "complete": False}
+    good = visit(error="ImportError: built for torch 2.4, found 2.13", **failed)
+    assert judge_torch(good, wanted) == ""
+    assert "does not say ['found']" in judge_torch(
+        visit(error="ImportError: built for torch 2.4", **failed), wanted
+    )
+    assert "passed" in judge_torch(visit(), wanted)
+    died = visit(error="built for torch, found", returncode=-11, ending="SIGSEGV", complete=False)
+    assert "SIGSEGV" in judge_torch(died, wanted)
+
+
+def test_what_torch_alone_did() -> None:
+    assert control_words(visit(available=False)) == "is_available() is False"
+    dead = visit(returncode=-11, ending="SIGSEGV", complete=False)
+    assert control_words(dead) == "torch dies here: SIGSEGV"
+    failed = visit(returncode=1, error="ImportError: libx", complete=False)
+    assert control_words(failed) == "torch fails here: stage 'package': ImportError: libx"
