@@ -17,6 +17,7 @@ FLOORS = (
     {"variant", "store", "source"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
+    {"crash"},
     {"loops", "imports"},
     {"compat"},
     {"index"},
