@@ -98,6 +98,11 @@ def has_address(code: str) -> bool:
     return not code.startswith(("SI_", "si_code", "SYS_")) and bool(code)
 
 
+def is_sent(code: str) -> bool:
+    """Whether a process sent the signal, as ``raise`` does, and not the kernel for a fault."""
+    return code in ("SI_USER", "SI_TKILL", "SI_QUEUE")
+
+
 def meaning(code: str) -> str:
     """What an ``si_code`` says, in words; empty for one that says nothing more."""
     return _MEANINGS.get(code, "")

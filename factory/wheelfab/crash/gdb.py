@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wheelfab.crash.endings import code_name, has_address, signal_name
+from wheelfab.crash.endings import code_name, has_address, is_sent, signal_name
 from wheelfab.crash.frames import parse_frame
 from wheelfab.crash.maps import Mapping, libraries_without_debug, parse_mappings
 from wheelfab.crash.record import Frame
@@ -189,17 +189,21 @@ def _number(text: str) -> int:
 def death(stops: Sequence[Stop], signal: str) -> Stop | None:
     """The stop that was the death by ``signal``, or without ``signal`` the last one.
 
-    A handler such as faulthandler's raises the signal again: of the last stops of one process by
-    the same signal the first is the fault.
+    A handler such as faulthandler's raises the signal again: the last one that the kernel sent is
+    the fault, and where all were sent by processes the first of those that end the list.
     """
     if not signal:
         return stops[-1] if stops else None
     fatal = [stop for stop in stops if stop.signal == signal]
     if not fatal:
         return None
-    dying = fatal[-1].inferior
-    own = [stop for stop in stops if stop.inferior == dying and stop.signal]
-    first = len(own)
-    while first > 0 and own[first - 1].signal == signal:
+    faults = [stop for stop in fatal if not is_sent(stop.si_code)]
+    if faults:
+        return faults[-1]
+    signals = [stop for stop in stops if stop.signal]
+    first = len(signals)
+    while first > 1 and signals[first - 1].signal != signal:
         first -= 1
-    return own[first] if first < len(own) else fatal[-1]
+    while first > 1 and signals[first - 2].signal == signal:
+        first -= 1
+    return signals[first - 1]

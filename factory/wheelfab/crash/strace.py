@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from wheelfab.crash.endings import has_address
+from wheelfab.crash.endings import has_address, is_sent
 from wheelfab.crash.record import DeviceOpen
 
 CRASHES = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE", "SIGSYS", "SIGTRAP")
@@ -23,6 +23,7 @@ _OPEN = re.compile(r'open(?:at2?)?\((?:[^"]*, )?"([^"]+)"')
 _RESULT = re.compile(r"\) += (-1 (E\w+)|\d+)")
 _FORK = re.compile(r"(?:clone3?|v?fork)(?:\(| resumed).* = (\d+)")
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)$")
+_CUT = " [...]"
 _UNFINISHED = " <unfinished ...>"
 _LIBRARY = re.compile(r"\.so(?:\.\d[\w.]*)?$")
 _DEVICE = re.compile(r"/dev/(?:nvidia|dxg|nvhost|nvmap)")
@@ -154,12 +155,15 @@ def _line(seen: _Threads, pid: int, text: str) -> None:
     if text.startswith("+++"):
         return
     if resumed := _RESUMED.match(text):
-        text = seen.waiting.pop(pid, f"{resumed[1]}(") + resumed[2]
+        began = seen.waiting.pop(pid, f"{resumed[1]}(")
+        seen.calls[pid] = [
+            call for call in seen.calls.get(pid, ()) if not call.endswith(_UNFINISHED)
+        ]
+        text = began + resumed[2]
     if _EXIT.match(text):
         seen.ended.append(pid)
     elif text.endswith(_UNFINISHED):
         seen.waiting[pid] = text.removesuffix(_UNFINISHED)
-        return
     _keep(seen, pid, text)
     _learn(seen, process, text)
 
@@ -177,17 +181,17 @@ def _learn(seen: _Threads, process: int, text: str) -> None:
 
 def _keep(seen: _Threads, pid: int, text: str) -> None:
     kept = seen.calls.setdefault(pid, [])
-    kept.append(text[:_LINE])
+    kept.append(text if len(text) <= _LINE else text[: _LINE - len(_CUT)] + _CUT)
     del kept[:-KEPT]
 
 
 def _signal(seen: _Threads, pid: int, signal: str, about: str) -> None:
-    """A signal arrives; the same one again is a handler's doing and not the fault."""
+    """A signal arrives; the same one sent again by a handler is not the fault."""
     before = seen.faults.get(pid)
-    if before is not None and before.signal == signal:
-        return
     code, address = _CODE.search(about), _ADDRESS.search(about)
     name = code[1] if code else ""
+    if before is not None and before.signal == signal and is_sent(name):
+        return
     where = address[1].replace("NULL", "0x0") if address and has_address(name) else ""
     seen.faults[pid] = _Fault(signal, name, where, tuple(seen.calls.get(pid, ())))
 
