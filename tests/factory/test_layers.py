@@ -18,6 +18,7 @@ FLOORS = (
     {"variant", "store", "source", "drivers", "containers"},
     {"toolchain", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
+    {"crash"},
     {"loops", "imports"},
     {"hosts"},
     {"compat"},

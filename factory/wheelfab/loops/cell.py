@@ -8,9 +8,10 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from wheelfab import console, machine
+from wheelfab import console, crash, machine
 from wheelfab.errors import HarnessError, UsageError
 from wheelfab.facts import torch_release
+from wheelfab.loops.crashes import report_crashes
 from wheelfab.loops.crew import Target
 from wheelfab.loops.environment import Environment, clean_environment
 from wheelfab.loops.interpreter import Interpreter, find_interpreter
@@ -162,6 +163,9 @@ def show_reports(reports: Sequence[LoopReport]) -> None:
         for torch, kind, failure in failures[:_SHOWN]:
             console.error(f"{report.cell} on torch {torch}, {kind} {failure.summary}")
             console.note("\n".join(part for part in (failure.stderr, failure.stack) if part))
+    crashes = [path for report in reports for run in report.runs for path in run.crashes]
+    if crashes:
+        console.table(crash.COLUMNS, crash.rows(crashes), title="Crashes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class _Looper:
             what = f"{self.cell.id} on torch {release}, Python {interpreter.version}"
             loads = _loop(target, options, what)
             found = imported_torch((*loads.fresh, *loads.forked), environment)
+            crashes = report_crashes(self.matrix.root, target, what, loads.fresh, loads.forked)
         return Run(
             torch=release,
             found=found,
@@ -201,6 +206,7 @@ class _Looper:
             fresh=series(loads.fresh),
             forked=series(loads.forked) if loads.forked else None,
             not_forked=loads.not_forked,
+            crashes=crashes,
         )
 
 

@@ -84,7 +84,8 @@ class Run:
 
     ``torch`` is the release asked for, ``found`` what the loads imported, ``source`` where it came
     from, ``jobs`` how many loads ran at a time. ``forked`` is ``None``
-    where there were none, with the reason in ``not_forked``.
+    where there were none, with the reason in ``not_forked``. ``crashes`` are the reports of those
+    that a signal or the time limit ended.
     """
 
     torch: Version
@@ -100,6 +101,7 @@ class Run:
     fresh: Series
     forked: Series | None
     not_forked: str = ""
+    crashes: tuple[Path, ...] = ()
 
     @property
     def passed(self) -> bool:
