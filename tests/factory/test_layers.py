@@ -15,7 +15,7 @@ FLOORS = (
     {"model", "matrix_file", "matrix_reader", "resolve", "legality", "matrix", "matrix_docs"},
     {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source"},
-    {"toolchain", "plan"},
+    {"toolchain", "steps", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"loops", "imports"},
     {"compat"},

@@ -10,8 +10,9 @@ from packaging.version import Version
 
 from wheelfab.errors import MatrixError
 from wheelfab.matrix import load_matrix
-from wheelfab.plan import ActionKind, Plan, fill, plan
+from wheelfab.plan import ActionKind, Plan, plan
 from wheelfab.source import Source
+from wheelfab.steps import fill
 from wheelfab.toolchain.host import HostCompiler
 from wheelfab.variant import expand
 
