@@ -5,8 +5,9 @@ function(freewheel_isa name isa)
   target_include_directories(isa_${name} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
   target_compile_definitions(isa_${name} PRIVATE "FW_ISA_NAME=\"${isa}\""
                                                  FW_ISA_TABLE=fw_cpu_kernels_${name})
-  target_compile_options(isa_${name} PRIVATE -O3 -fno-math-errno -fno-trapping-math
-                                             -ffp-contract=fast -fno-exceptions -fno-rtti ${ARGN})
+  target_compile_options(isa_${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno
+                                             -fno-trapping-math -ffp-contract=fast -fno-exceptions
+                                             -fno-rtti ${ARGN})
 endfunction()
 freewheel_isa(v2 "x86-64-v2" -march=x86-64-v2)
 freewheel_isa(avx2 "avx2" -march=x86-64-v2 -mavx2 -mfma -mf16c)

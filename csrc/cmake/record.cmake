@@ -22,12 +22,18 @@ if(DEFINED SKBUILD_PROJECT_VERSION_FULL)
 else()
   set(record_version "null")
 endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(record_profile debug)
+else()
+  set(record_profile release)
+endif()
 file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/_build.json" @ONLY CONTENT [=[
 {
   "schema": 1,
   "project": "freewheel",
   "version": @record_version@,
   "cell": null,
+  "profile": "@record_profile@",
   "variant": "cpu",
   "cuda": null,
   "archs": [],

@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include <atomic>
+#include <cassert>
 #include <cstring>
 #include <vector>
 
@@ -99,6 +100,7 @@ std::string Device::InContext(const Work& work) const {
   std::string error = work();
   CUcontext context = nullptr;
   const CUresult popped = driver_->cuCtxPopCurrent_v2(&context);
+  assert(popped != 0 || context == context_);
   if (popped == 0 || !error.empty()) return error;
   return driver_->Check(popped, "cuCtxPopCurrent_v2", "the context of " + text_);
 }

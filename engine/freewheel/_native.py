@@ -199,7 +199,7 @@ def load() -> None:
 
 
 def build() -> dict[str, Any]:
-    """How this wheel was built: variant, device archs, torch pin, compilers, commit.
+    """How this wheel was built: variant, profile, device archs, torch pin, compilers, commit.
 
     Raises ``freewheel.errors.NotBuiltError`` in a source tree.
     """

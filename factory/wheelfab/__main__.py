@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     build = _add(sub, "build", commands.build_command)
     for command in (plan, build):
         command.add_argument("names", nargs="*", help="variants or cells; all by default")
+        _add_debug(command)
 
     loop = _add(sub, "loop", commands.loop_command)
     loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
@@ -63,6 +64,7 @@ def parser() -> argparse.ArgumentParser:
     loop.add_argument(
         "--no-container", action="store_true", help="hosts as processes and namespaces only"
     )
+    _add_debug(loop)
 
     _add(sub, "compat", commands.compat_command)
     index = _add(sub, "index", commands.index_command)
@@ -99,6 +101,11 @@ def _add(
     added.add_argument("--json", action="store_true", help="the same facts for a machine")
     added.set_defaults(command=command)
     return added
+
+
+def _add_debug(command: argparse.ArgumentParser) -> None:
+    text = "the debug twins: -g -O1, frame pointers, assertions"
+    command.add_argument("--debug", action="store_true", help=text)
 
 
 def _count(text: str) -> int:

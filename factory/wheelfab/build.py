@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from wheelfab import console, lock, machine, run
 from wheelfab.diagnosis import NO_MEMORY, compile_flags, failure
 from wheelfab.errors import FactoryError, InfrastructureError, ToolchainError
-from wheelfab.plan import Action, ActionKind, Plan, fill, python
+from wheelfab.model import Profile
+from wheelfab.plan import Action, ActionKind, Plan, python
 from wheelfab.records import aside, file_digest, read_json, write_json
+from wheelfab.steps import fill
 from wheelfab.store import Store
 from wheelfab.toolchain.torch import TorchTree, torch_tree
 from wheelfab.toolchain.wheels import fetch_toolchain
@@ -42,7 +44,7 @@ class CellState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellResult:
-    """What became of one cell: its wheel in ``dist/``, or the reason why there is none."""
+    """What became of one cell: its wheel, or the reason why there is none."""
 
     cell: str
     state: CellState
@@ -64,7 +66,7 @@ class Folders:
 
     @property
     def dist(self) -> Path:
-        """Finished wheels, and nothing else."""
+        """Finished wheels, and nothing else but the folder of their debug twins."""
         return self.root / "dist"
 
     @property
@@ -75,6 +77,10 @@ class Folders:
     def log(self, action: Action) -> Path:
         """The log of an action: commands, output, seconds; kept when the action fails."""
         return self.build / "logs" / f"{action.id.replace(':', '-')}.log"
+
+    def wheels(self, cell: Cell) -> Path:
+        """Where a cell's wheel lies; a twin's version is the higher one, so that it lies apart."""
+        return self.dist / "debug" if cell.profile is Profile.DEBUG else self.dist
 
     def record(self, cell: str) -> Path:
         """The record that a build leaves of a cell."""
@@ -90,6 +96,8 @@ class _State:
 
 def build(plan: Plan, store: Store, *, excluded: Sequence[Excluded] = ()) -> tuple[CellResult, ...]:
     """Build every cell of ``plan`` into ``dist/`` and write ``build/<cell>/build.json`` for each.
+
+    Debug twins go to ``dist/debug/`` and ``build/<cell>-debug/``.
 
     A failed action fails the cells that need it; the others go on. Never raises for one of them.
     """
@@ -268,6 +276,7 @@ class _Maker:
             "python": python(),
             "cxx": str(compiler.path),
             "cc": str(compiler.cc),
+            "root": str(self.plan.source.root.resolve()),
             "jobs": str(jobs),
             **places,
         }
@@ -314,7 +323,7 @@ class _Maker:
 
 
 def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResult:
-    """Put the cell's wheel into ``dist/`` and write its record, or write why there is none."""
+    """Put the cell's wheel into its place and write its record, or write why there is none."""
     action = plan.wheel(cell)
     base = {"cell": cell.id, "wheel": None, "plan": action.key}
     if action.id in state.failed:
@@ -327,7 +336,7 @@ def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResu
         reason = "the build said it succeeded, but left no wheel"
         write_json(folders.record(cell.id), {**base, "state": CellState.MISSING, "reason": reason})
         return CellResult(cell=cell.id, state=CellState.MISSING, reason=reason)
-    placed = _place(wheel, folders)
+    placed = _place(wheel, folders.wheels(cell), folders.work)
     record = {
         **base,
         "state": CellState.OK,
@@ -344,12 +353,12 @@ def _finish(plan: Plan, cell: Cell, folders: Folders, state: _State) -> CellResu
     return CellResult(cell=cell.id, state=CellState.OK, wheel=placed, fresh=fresh)
 
 
-def _place(wheel: Path, folders: Folders) -> Path:
-    """Copy a finished wheel to ``dist/`` unless the same lies there; it appears whole."""
-    target = folders.dist / wheel.name
+def _place(wheel: Path, folder: Path, work: Path) -> Path:
+    """Copy a finished wheel to ``folder`` unless the same lies there; it appears whole."""
+    target = folder / wheel.name
     if target.exists() and file_digest(target) == file_digest(wheel):
         return target
-    with aside(target, folder=folders.work) as part:
+    with aside(target, folder=work) as part:
         shutil.copyfile(wheel, part)
         with part.open("rb") as file:
             os.fsync(file.fileno())

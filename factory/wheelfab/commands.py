@@ -12,7 +12,7 @@ from wheelfab import console, machine
 from wheelfab.errors import BuildError, InfrastructureError, LoopError, UsageError
 from wheelfab.host import HERE
 from wheelfab.matrix import load_matrix
-from wheelfab.model import Matrix
+from wheelfab.model import Matrix, Profile
 from wheelfab.variant import Cell, Expansion, expand, select
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def build_command(options: Namespace) -> None:
 
 def loop_command(options: Namespace) -> None:
     """Load each built wheel many times, on the matrix's hosts or here; raises ``LoopError``."""
-    matrix, cells, _ = _cells(options.matrix, options.variant)
+    matrix, cells, _ = _cells(options.matrix, options.variant, _profile(options))
     if options.host == [HERE] or not matrix.hosts:
         _loop_here(options, matrix, cells)
     else:
@@ -249,9 +249,15 @@ def docs_command(options: Namespace) -> None:
         console.result("\n".join(stale) or "up to date")
 
 
-def _cells(path: str, names: Sequence[str]) -> tuple[Matrix, tuple[Cell, ...], Expansion]:
+def _profile(options: Namespace) -> Profile:
+    return Profile.DEBUG if options.debug else Profile.RELEASE
+
+
+def _cells(
+    path: str, names: Sequence[str], profile: Profile = Profile.RELEASE
+) -> tuple[Matrix, tuple[Cell, ...], Expansion]:
     matrix = load_matrix(Path(path))
-    expansion = expand(matrix)
+    expansion = expand(matrix, profile)
     return matrix, select(expansion, names), expansion
 
 
@@ -260,5 +266,5 @@ def _plan(options: Namespace) -> tuple[Plan, Expansion]:
     from wheelfab.source import read_source
     from wheelfab.toolchain.host import host_compiler
 
-    matrix, cells, expansion = _cells(options.matrix, options.names)
+    matrix, cells, expansion = _cells(options.matrix, options.names, _profile(options))
     return plan(matrix, cells, read_source(matrix.root), host_compiler()), expansion

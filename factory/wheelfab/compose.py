@@ -80,6 +80,7 @@ def build_record(
         "project": plan.matrix.project.name,
         "version": version,
         "cell": cell.id,
+        "profile": cell.profile,
         "variant": cell.variant.name,
         "cuda": str(cell.variant.cuda) if cell.variant.cuda else None,
         "archs": sorted(archs, key=_arch_order),

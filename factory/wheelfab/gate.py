@@ -1,4 +1,8 @@
-"""The gate of a freshly built wheel: what it needs, holds and weighs is what its cell says."""
+"""The gate of a freshly built wheel: what it needs, holds and weighs is what its cell says.
+
+A debug twin is held to every rule but two: it must not be stripped, since its symbols are what it
+is built for, and for those and its plain code it may weigh ``extra-size`` more.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from wheelfab.arch import format_arch_list
 from wheelfab.elf import Elf, is_elf, read_elf
 from wheelfab.errors import WheelError, one_of_many
 from wheelfab.fatbin import archs_of
-from wheelfab.model import Project
-from wheelfab.variant import Cell
+from wheelfab.model import Profile, Project
+from wheelfab.variant import Cell, size_budget
 from wheelfab.wheel import Wheel, verify_wheel
 
 # The policy's own libraries (PEP 600) and torch's two: nothing else is needed at load.
@@ -46,7 +50,7 @@ def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
     """The record of a wheel that is what ``cell`` says.
 
     Raises ``WheelError`` with all that is wrong: structure, version, tag, needs, undefined symbols,
-    run paths, executable stack, archs, strays and size.
+    run paths, executable stack, debug information, archs, strays and size.
     """
     wheel = verify_wheel(path)
     libraries = tuple(_libraries(path))
@@ -54,8 +58,9 @@ def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
         WheelError(what, where=f"{path.name}: {where}" if where else path.name, next_step=next_step)
         for where, what, next_step in (
             *_identity(wheel, cell, project, version),
-            *_contents(wheel, cell, libraries),
+            *_contents(wheel, cell, libraries, size_budget(cell, project)),
             *(flaw for library in libraries for flaw in _library(library)),
+            *(flaw for library in libraries for flaw in _symbols(library, cell.profile)),
         )
     ]
     if flaws:
@@ -96,14 +101,17 @@ def _identity(wheel: Wheel, cell: Cell, project: Project, version: str) -> Itera
         yield "METADATA", f"Requires-Dist {requirement}, not torch{cell.pin.requirement}", ""
 
 
-def _contents(wheel: Wheel, cell: Cell, libraries: tuple[_Library, ...]) -> Iterator[_Flaw]:
+def _contents(
+    wheel: Wheel, cell: Cell, libraries: tuple[_Library, ...], budget: int
+) -> Iterator[_Flaw]:
     known = {library.name for library in libraries}
     strays = [name for name in wheel.files if name not in known and not _FILES.fullmatch(name)]
     if strays:
         yield "", f"files that no rule explains: {', '.join(strays[:5])}", "mend project.sources"
-    if wheel.size > cell.variant.size_budget:
-        over = f"{wheel.size:,} bytes, over the budget of {cell.variant.size_budget:,}"
-        yield "", over, "raise size-budget or ship fewer archs"
+    if wheel.size > budget:
+        key = "extra-size" if cell.profile is Profile.DEBUG else "size-budget"
+        over = f"{wheel.size:,} bytes, over the budget of {budget:,}"
+        yield "", over, f"raise {key} or ship fewer archs"
     found = {arch for library in libraries for arch in library.archs}
     wanted = _wanted_archs(cell)
     if found != wanted:
@@ -138,6 +146,18 @@ def _library(library: _Library) -> Iterator[_Flaw]:
     if unknown:
         text = ", ".join(sorted(unknown)[:5])
         yield library.name, f"{len(unknown)} undefined symbols that nothing explains: {text}", ""
+
+
+def _symbols(library: _Library, profile: Profile) -> Iterator[_Flaw]:
+    """A release has no debug information; its twin has that and the table of all symbols."""
+    found = [name for name in (".debug_info", ".symtab") if library.elf.section(name)]
+    match profile:
+        case Profile.RELEASE if ".debug_info" in found:
+            next_step = "leave -g to the twin: wheelfab build --debug"
+            yield library.name, "debug information, of no use to users", next_step
+        case Profile.DEBUG if len(found) < 2:
+            what = "is stripped" if ".debug_info" in found else "no debug information"
+            yield library.name, what, "where CMAKE_BUILD_TYPE is Debug, keep its flags and no -s"
 
 
 def _explained(name: str, version: str | None) -> bool:

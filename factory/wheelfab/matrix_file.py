@@ -41,6 +41,7 @@ _SIZE = re.compile(r"([1-9]\d{0,5}) ?(" + "|".join(_UNITS) + ")", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _TAG = re.compile(r"py3-none|cp3\d{1,2}-(?:abi3|none|cp3\d{1,2}t?)", re.ASCII)
 _STANDARD = re.compile(r"c\+\+(?:14|17|20|23)", re.ASCII)
+_FLAG = re.compile(r"-[A-Za-z0-9_=+.,:/-]{1,200}", re.ASCII)  # nothing that a shell reads
 _URL = re.compile(r"(?:https?|file)://[!-~]{1,500}", re.ASCII)
 _OPTION = re.compile(r"-(?:I|OO?|S|s|E|B|X[a-z_]{1,30}(?:=\w{1,30})?)", re.ASCII)
 _DRIVER = re.compile(r"\d{2,4}(?:\.\d{1,4}){1,2}", re.ASCII)
@@ -134,6 +135,10 @@ Release = Annotated[str, _version(3, "2.4.1")]
 Python = Annotated[str, Field(max_length=200), AfterValidator(_python)]
 Size = Annotated[str, _matching(_SIZE, "a size", "40 MB or 64 MiB")]
 Url = Annotated[str, _matching(_URL, "an address", "https://…")]
+Flags = Annotated[
+    tuple[Annotated[str, _matching(_FLAG, "a compiler's flag", "-g")], ...],
+    Field(min_length=1, max_length=_MOST),
+]
 Archs = Annotated[
     tuple[str, ...],
     Field(max_length=_MOST),
@@ -183,6 +188,24 @@ class PartTable(Table):
         default_factory=dict,
         max_length=_MOST,
         description="More CMake definitions, handed over as `-Dname=value`.",
+    )
+
+
+class DebugTable(Table):
+    """The debug twin of each wheel, `build --debug`: the same sources, assertions on, not stripped.
+
+    CMake gets `CMAKE_BUILD_TYPE=Debug`, these flags for C and C++, and folders mapped to relative
+    ones. Device code is the release's own.
+    """
+
+    flags: Flags = Field(
+        default=("-g", "-O1", "-fno-omit-frame-pointer"),
+        description="All flags of the host compiler; `-g -O1 -fno-omit-frame-pointer` unless "
+        "given. `-DNDEBUG` is not among them, so that `assert` holds.",
+    )
+    extra_size: Size = Field(
+        default="100 MB",
+        description="What symbols and plain code may add to a row's size budget.",
     )
 
 
@@ -236,6 +259,7 @@ class ProjectTable(Table):
         description="Globs of the files that the wheel build sees beside the compiled parts."
     )
     device: DeviceTable | None = Field(default=None, description="The device code, if any.")
+    debug: DebugTable = Field(default=DebugTable(), description="The debug twins.")
     parts: dict[str, PartTable] = Field(
         min_length=1, max_length=64, description="What CMake compiles, by name."
     )

@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from wheelfab.errors import MatrixError
 from wheelfab.matrix_file import (
+    DebugTable,
     DeviceRunTable,
     DeviceTable,
     ExcludeTable,
@@ -38,6 +39,7 @@ _TABLES: tuple[tuple[tuple[str, ...], type[BaseModel]], ...] = (
     ((), MatrixFile),
     (("project",), ProjectTable),
     (("project", "device"), DeviceTable),
+    (("project", "debug"), DebugTable),
     (("project", "device-run"), DeviceRunTable),
     (("project", "parts", _ANY), PartTable),
     (("project", "load", _ANY), LoadTable),

@@ -30,6 +30,13 @@ class Toolchain(StrEnum):
     PYPI_NVCC = "pypi-nvcc"
 
 
+class Profile(StrEnum):
+    """How the host compiler is told to compile: to be used, or to be looked into (the twin)."""
+
+    RELEASE = "release"
+    DEBUG = "debug"
+
+
 class PartScope(StrEnum):
     """How often a part is compiled: once, once a variant, or once a torch pin."""
 
@@ -112,6 +119,14 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Debug:
+    """The debug twins: flags of the host compiler, and the bytes that they may add to a wheel."""
+
+    flags: tuple[str, ...]
+    extra_size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadStage:
     """One stage of a load in the import loop: Python code, timed and judged by itself."""
 
@@ -150,6 +165,7 @@ class Project:
     cmake: str
     sources: tuple[str, ...]
     device: Device | None
+    debug: Debug
     parts: tuple[Part, ...]
     load: tuple[LoadStage, ...]
     state: str | None = None
@@ -189,11 +205,18 @@ class Matrix:
     hosts: tuple[Host, ...] = ()
 
 
-def cell_id(variant: str, pin: Pin) -> str:
-    """The identifier of a cell: ``cu121-torch2.4``."""
-    return f"{variant}-{pin.name}"
+def cell_id(variant: str, pin: Pin, profile: Profile = Profile.RELEASE) -> str:
+    """The identifier of a cell: ``cu121-torch2.4``, its twin's ``cu121-torch2.4-debug``."""
+    return "-".join((variant, pin.name, *_marks(profile)))
 
 
-def local_version(variant: str, pin: Pin) -> str:
-    """The local version of a cell's wheel: ``cu121.torch2.4``."""
-    return f"{variant}.{pin.name}"
+def local_version(variant: str, pin: Pin, profile: Profile = Profile.RELEASE) -> str:
+    """The local version of a cell's wheel: ``cu121.torch2.4``, its twin's ``cu121.torch2.4.debug``.
+
+    A twin's version is above its release's: an index must never hold both.
+    """
+    return ".".join((variant, pin.name, *_marks(profile)))
+
+
+def _marks(profile: Profile) -> tuple[str, ...]:
+    return () if profile is Profile.RELEASE else (profile.value,)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +13,21 @@ from pathlib import Path
 
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
-from wheelfab.facts import AbiKind
 from wheelfab.legality import check_host_compiler
-from wheelfab.model import Matrix, Part, PartScope, Pin, Toolchain, Variant
+from wheelfab.model import Matrix, Part, PartScope, Pin, Profile, Toolchain, Variant
 from wheelfab.records import digest, file_digest
 from wheelfab.source import Source
-from wheelfab.toolchain import toolchain_identity, torch_facts
+from wheelfab.steps import (
+    Step,
+    cmake_steps,
+    device_step,
+    profile_defines,
+    torch_defines,
+    wheel_steps,
+)
+from wheelfab.toolchain import toolchain_identity
 from wheelfab.toolchain.host import HostCompiler
-from wheelfab.variant import Cell
+from wheelfab.variant import Cell, size_budget
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _PART_SCHEMA = 1  # of what a part leaves beside its libraries
@@ -34,19 +40,6 @@ class ActionKind(StrEnum):
     DEVICE = "device"
     PART = "part"
     WHEEL = "wheel"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """One command. ``{name}`` in ``argv`` stands for a folder that is known when it runs."""
-
-    argv: tuple[str, ...]
-    env: tuple[tuple[str, str], ...] = ()
-
-    def shell(self, places: Mapping[str, str]) -> str:
-        """The command as a person would type it in the project's root."""
-        settings = [f"{name}={shlex.quote(value)}" for name, value in self.env]
-        return " ".join([*settings, *(shlex.quote(arg) for arg in fill(self.argv, places))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +95,11 @@ class Plan:
         return tuple(candidate for candidate in self.actions if candidate.id in wanted)
 
 
-def fill(argv: Sequence[str], places: Mapping[str, str]) -> tuple[str, ...]:
-    """Put the folders of ``places`` where ``argv`` has ``{name}``; other braces stay."""
-    pattern = re.compile(r"\{(" + "|".join(re.escape(name) for name in places) + r")\}")
-    return tuple(pattern.sub(lambda match: places[match[1]], arg) for arg in argv)
-
-
 def plan(matrix: Matrix, cells: Sequence[Cell], source: Source, compiler: HostCompiler) -> Plan:
     """Plan ``cells``: device code once per CUDA and file, parts as often as their scope says.
+
+    A debug twin has parts and a wheel of its own, but the release's device code: a kernel compiled
+    for a debugger (``-G``) has other registers, other timing and other faults than the one sought.
 
     Raises ``MatrixError`` when a glob of ``matrix.toml`` matches no file, ``ToolchainError`` when
     the host compiler does not go with an nvcc or with a torch release of the plan.
@@ -183,14 +173,16 @@ class _Planner:
         uses = {use: self._part(parts[use], cell) for use in part.uses if use != "device"}
         scope, pin, defines = self._scope(part, cell)
         needs = (*uses.values(), *device)
+        mark = "" if cell.profile is Profile.RELEASE else cell.profile.value
         return self._add(
             Action(
-                id=f"{part.name}:{scope}" if scope else part.name,
+                id=":".join(filter(None, (part.name, scope, mark))),
                 kind=ActionKind.PART,
                 steps=cmake_steps(
                     self.matrix.project.cmake,
                     {
                         "WHEELFAB_PART": part.name,
+                        **profile_defines(cell.profile, self.matrix.project.debug, pin),
                         **{f"WHEELFAB_USES_{use.upper()}": f"{{{uses[use]}}}" for use in uses},
                         **({"WHEELFAB_DEVICE": "{device}"} if device else {}),
                         **defines,
@@ -204,6 +196,7 @@ class _Planner:
                     "compiler": replace(self.compiler, path=Path("g++"), cc=Path("gcc")),
                     "tools": _versions(("cmake", "ninja")),
                     "schema": _PART_SCHEMA,
+                    "profile": cell.profile,
                 },
                 pin=pin.key if pin else None,
                 need_keys=self._keys(needs),
@@ -236,7 +229,8 @@ class _Planner:
                     "python": str(cell.requires_python),
                     "commit": self.source.commit,
                     "epoch": self.source.epoch,
-                    "size-budget": cell.variant.size_budget,
+                    "profile": cell.profile,
+                    "size-budget": size_budget(cell, project),
                     "tools": _versions(_WHEEL_TOOLS),
                     "code": _code("archive.py", "compose.py", "gate.py", "manifest.py", "wheel.py"),
                 },
@@ -269,72 +263,6 @@ class _Planner:
                 if found and found not in seen:
                     pending.append(found)
         return self.source.digests(sorted(seen))
-
-
-def device_step(
-    variant: Variant, include: Sequence[str], standard: str, file: str, archs: str
-) -> Step:
-    """The device compile of one file: its archs stand in ``TORCH_CUDA_ARCH_LIST`` only."""
-    return Step(
-        argv=(
-            *("{python}", "-m", "wheelfab.toolchain.device"),
-            *("--toolchain", str(variant.toolchain), "--cuda", str(variant.cuda)),
-            *(arg for folder in include for arg in ("--include", folder)),
-            *("--std", standard, "--out", f"{{out}}/{Path(file).stem}.fatbin", file),
-        ),
-        env=(("TORCH_CUDA_ARCH_LIST", archs),),
-    )
-
-
-def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
-    """Configure, compile and install one part with CMake and Ninja from PyPI."""
-    settings = tuple(f"-D{name}={value}" for name, value in defines.items())
-    configure = ("cmake", "-S", folder, "-B", "{work}/cmake", "-G", "Ninja")
-    return (
-        Step(
-            argv=(
-                *configure,
-                "-DCMAKE_BUILD_TYPE=Release",
-                "-DCMAKE_CXX_COMPILER={cxx}",
-                "-DCMAKE_C_COMPILER={cc}",
-                *settings,
-            )
-        ),
-        Step(argv=("cmake", "--build", "{work}/cmake", "--verbose", "--parallel", "{jobs}")),
-        Step(argv=("cmake", "--install", "{work}/cmake", "--prefix", "{out}")),
-    )
-
-
-def torch_defines(pin: Pin) -> dict[str, str]:
-    """What tells CMake which torch a binding is for."""
-    target = {"WHEELFAB_TORCH_TARGET": str(pin.series)} if pin.kind is AbiKind.STABLE else {}
-    return {
-        "WHEELFAB_TORCH_ROOT": "{torch}",
-        "WHEELFAB_TORCH_ABI": str(pin.kind),
-        "WHEELFAB_CXX11_ABI": str(int(torch_facts(pin.headers).cxx11_abi)),
-        **target,
-    }
-
-
-def wheel_steps(platform: str, glibc: object) -> tuple[Step, ...]:
-    """scikit-build-core on the staged sources, then auditwheel as the gate that sets the tag."""
-    machine = platform.partition("-")[2]
-    policy = f"manylinux_{str(glibc).replace('.', '_')}_{machine}"
-    return (
-        Step(
-            argv=(
-                *("{python}", "-m", "build", "--wheel", "--no-isolation", "{work}/stage"),
-                *("--outdir", "{work}/raw", "-Ccmake.define.WHEELFAB_PREBUILT={work}/prebuilt"),
-            )
-        ),
-        Step(
-            argv=(
-                *("{python}", "-m", "auditwheel", "repair", "--only-plat", "--plat", policy),
-                *("--exclude", "libtorch*.so", "--exclude", "libc10*.so"),
-                *("--wheel-dir", "{out}", "{wheel}"),
-            )
-        ),
-    )
 
 
 def python() -> str:

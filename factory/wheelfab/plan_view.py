@@ -11,11 +11,12 @@ from typing import Any
 
 from wheelfab import console
 from wheelfab.legality import notes
-from wheelfab.plan import Action, ActionKind, Plan, Step, python
+from wheelfab.plan import Action, ActionKind, Plan, python
 from wheelfab.records import read_json
+from wheelfab.steps import Step
 from wheelfab.variant import Excluded
 
-_BY_HAND = {"python": python(), "cxx": "g++", "cc": "gcc", "jobs": "1"}
+_BY_HAND = {"python": python(), "cxx": "g++", "cc": "gcc", "jobs": "1", "root": "."}
 
 
 def plan_record(
@@ -39,7 +40,12 @@ def plan_record(
     return {
         "digest": plan.digest,
         "cells": [
-            {"id": cell.id, "local_version": cell.local_version, "torch": str(cell.pin.requirement)}
+            {
+                "id": cell.id,
+                "profile": cell.profile,
+                "local_version": cell.local_version,
+                "torch": str(cell.pin.requirement),
+            }
             for cell in plan.cells
         ],
         "notes": list(notes(plan.matrix)),

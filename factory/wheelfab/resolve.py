@@ -30,6 +30,7 @@ from wheelfab.matrix_file import (
 from wheelfab.matrix_reader import Reading, key_path
 from wheelfab.model import (
     CudaApi,
+    Debug,
     Device,
     DeviceRun,
     Exclusion,
@@ -234,6 +235,7 @@ def _project(table: ProjectTable) -> Project:
         cmake=table.cmake,
         sources=table.sources,
         device=_device(table.device) if table.device else None,
+        debug=Debug(flags=table.debug.flags, extra_size=size_in_bytes(table.debug.extra_size)),
         parts=tuple(
             Part(name=name, per=part.per, uses=part.uses, inputs=part.inputs, defines=part.defines)
             for name, part in table.parts.items()

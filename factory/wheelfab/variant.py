@@ -10,23 +10,29 @@ from packaging.specifiers import Specifier, SpecifierSet
 from wheelfab import facts
 from wheelfab.errors import UsageError
 from wheelfab.facts import AbiKind
-from wheelfab.model import Matrix, Pin, Variant, cell_id, local_version
+from wheelfab.model import Matrix, Pin, Profile, Project, Variant, cell_id, local_version
 from wheelfab.suggest import did_you_mean, listed
 from wheelfab.versions import allowed_pythons, next_series
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One wheel of the matrix. ``id`` is printed and looked up, never parsed."""
+    """One wheel of the matrix, or its debug twin. ``id`` is printed and looked up, never parsed."""
 
     id: str
     variant: Variant
     pin: Pin
+    profile: Profile = Profile.RELEASE
+
+    @property
+    def name(self) -> str:
+        """What it is called on a command line: its identifier without the profile."""
+        return cell_id(self.variant.name, self.pin)
 
     @property
     def local_version(self) -> str:
         """The local part of the wheel's version: ``cu121.torch2.4``."""
-        return local_version(self.variant.name, self.pin)
+        return local_version(self.variant.name, self.pin, self.profile)
 
     @property
     def requires_python(self) -> SpecifierSet:
@@ -40,11 +46,12 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excluded:
-    """A cell that is not built, and why; ``variant`` is the name of its row."""
+    """A cell that is not built, and why; ``variant`` names its row, ``name`` is as a cell's."""
 
     id: str
     reason: str
     variant: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,20 +62,24 @@ class Expansion:
     excluded: tuple[Excluded, ...]
 
 
-def expand(matrix: Matrix) -> Expansion:
-    """Every variant with every one of its pins, except those that the matrix excludes."""
+def expand(matrix: Matrix, profile: Profile = Profile.RELEASE) -> Expansion:
+    """Every variant with every one of its pins, except those that the matrix excludes.
+
+    With ``Profile.DEBUG`` these are the debug twins, in the same order.
+    """
     reasons = {(entry.variant, entry.torch): entry.reason for entry in matrix.exclude}
     cells: list[Cell] = []
     excluded: list[Excluded] = []
     for variant in matrix.variants:
         for key in variant.torch:
             pin = matrix.pins[key]
-            identifier = cell_id(variant.name, pin)
+            identifier = cell_id(variant.name, pin, profile)
             reason = reasons.get((variant.name, key))
             if reason is None:
-                cells.append(Cell(id=identifier, variant=variant, pin=pin))
-            else:
-                excluded.append(Excluded(id=identifier, reason=reason, variant=variant.name))
+                cells.append(Cell(id=identifier, variant=variant, pin=pin, profile=profile))
+                continue
+            name = cell_id(variant.name, pin)
+            excluded.append(Excluded(id=identifier, reason=reason, variant=variant.name, name=name))
     return Expansion(cells=tuple(cells), excluded=tuple(excluded))
 
 
@@ -83,6 +94,12 @@ def select(expansion: Expansion, names: Sequence[str]) -> tuple[Cell, ...]:
     for name in names:
         wanted |= _cells_named(expansion, name)
     return tuple(cell for cell in expansion.cells if cell.id in wanted)
+
+
+def size_budget(cell: Cell, project: Project) -> int:
+    """The most bytes that a cell's wheel may have; a debug twin may have more than its release."""
+    extra = project.debug.extra_size if cell.profile is Profile.DEBUG else 0
+    return cell.variant.size_budget + extra
 
 
 def pythons_of(variant: Variant, pin: Pin) -> SpecifierSet:
@@ -106,17 +123,17 @@ def pythons_of(variant: Variant, pin: Pin) -> SpecifierSet:
 
 
 def _cells_named(expansion: Expansion, name: str) -> set[str]:
-    found = {cell.id for cell in expansion.cells if name in (cell.id, cell.variant.name)}
+    found = {cell.id for cell in expansion.cells if name in (cell.id, cell.name, cell.variant.name)}
     if found:
         return found
     for entry in expansion.excluded:
-        if entry.id == name:
+        if name in (entry.id, entry.name):
             raise UsageError(f"{name} is excluded: {entry.reason}", where="matrix.toml: exclude")
         if entry.variant == name:
             raise UsageError(f"every cell of {name} is excluded", where="matrix.toml: exclude")
     variants = tuple(dict.fromkeys(cell.variant.name for cell in expansion.cells))
-    known = (*variants, *(cell.id for cell in expansion.cells))
+    known = (*variants, *(cell.name for cell in expansion.cells))
     hint = did_you_mean(name, known)
     if hint.startswith("known"):
-        hint = f"variants: {listed(variants)}; or a cell such as {expansion.cells[0].id}"
+        hint = f"variants: {listed(variants)}; or a cell such as {expansion.cells[0].name}"
     raise UsageError(f"unknown variant or cell {name[:60]!r}", next_step=hint)

@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.factory.matrixmaker import MATRIX, load
 from tests.factory.wheelmaker import make_cell
+from wheelfab.build import Folders
+from wheelfab.model import Profile
 from wheelfab.records import file_digest, write_json
 from wheelfab.variant import Cell, expand
 
@@ -24,7 +26,7 @@ CELLS = (
 
 
 def cells(names: Sequence[str] = CELLS) -> tuple[Cell, ...]:
-    """Cells of the small matrix by their identifiers."""
+    """Cells of the small matrix, and debug twins, by their identifiers."""
     by_name = {cell.id: cell for cell in _all_cells()}
     return tuple(by_name[name] for name in names)
 
@@ -32,12 +34,14 @@ def cells(names: Sequence[str] = CELLS) -> tuple[Cell, ...]:
 @lru_cache
 def _all_cells() -> tuple[Cell, ...]:
     with TemporaryDirectory() as folder:
-        return expand(load(Path(folder), MATRIX)).cells
+        matrix = load(Path(folder), MATRIX)
+    return tuple(cell for profile in Profile for cell in expand(matrix, profile).cells)
 
 
 def build_cell(root: Path, cell: str, **switches: Any) -> Path:
-    """Put the wheel of ``cell`` into ``dist/`` and its record beside it, as a build does."""
-    wheel = make_cell(root / "dist", cell, **switches)
+    """Put the wheel of ``cell`` into its place and its record into another, as a build does."""
+    (known,) = cells([cell])
+    wheel = make_cell(Folders(root=root).wheels(known), cell, **switches)
     record_cell(root, cell, "ok", wheel=wheel.name, sha256=file_digest(wheel))
     return wheel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-_DYNSYM, _STRTAB, _DYNAMIC = 11, 3, 6
+_PROGBITS, _DYNSYM, _STRTAB, _DYNAMIC = 1, 11, 3, 6
 _NEEDED, _STRTAB_TAG, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 5, 10, 14, 15, 29
 _GNU_STACK = 0x6474E551
 
@@ -30,8 +30,12 @@ def make_library(
     rpath: str | None = None,
     runpath: str | None = None,
     stack: int | None = 6,
+    sections: Sequence[str] = (),
 ) -> bytes:
-    """An x86-64 shared library; ``weak`` ones are undefined, ``stack`` is PT_GNU_STACK's flags."""
+    """An x86-64 shared library; ``weak`` ones are undefined, ``stack`` is PT_GNU_STACK's flags.
+
+    ``sections`` are more of them, by name, with nothing in them.
+    """
     strings = _Strings()
     symbols = struct.pack("<IBBHQQ", 0, 0, 0, 0, 0, 0)
     for names, info, section in ((defined, 0x12, 1), (undefined, 0x10, 0), (weak, 0x20, 0)):
@@ -42,13 +46,21 @@ def make_library(
     tags += [(tag, strings.add(text)) for tag, text in named if text is not None]
     tags += [(_STRTAB_TAG, 0x1000), (_STRSZ, len(strings.data)), (0, 0)]
     dynamic = b"".join(struct.pack("<qQ", *tag) for tag in tags)
-    return _assemble(symbols, strings.data, dynamic, stack)
+    return _assemble(symbols, strings.data, dynamic, stack, sections)
 
 
-def _assemble(symbols: bytes, strings: bytes, dynamic: bytes, stack: int | None) -> bytes:
-    names = b"\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0"
-    bodies = (symbols, strings, dynamic, names)
-    kinds = ((1, _DYNSYM, 2), (9, _STRTAB, 0), (17, _DYNAMIC, 2), (26, _STRTAB, 0))
+def _assemble(
+    symbols: bytes, strings: bytes, dynamic: bytes, stack: int | None, more: Sequence[str]
+) -> bytes:
+    names = _Strings()
+    kinds = [
+        (names.add(".dynsym"), _DYNSYM, 2),
+        (names.add(".dynstr"), _STRTAB, 0),
+        (names.add(".dynamic"), _DYNAMIC, 2),
+        *((names.add(name), _PROGBITS, 0) for name in more),
+        (names.add(".shstrtab"), _STRTAB, 0),
+    ]
+    bodies = (symbols, strings, dynamic, *(b"" for _ in more), names.data)
     segments = 2 + (stack is not None)
     at = 64 + 56 * segments
     table = struct.pack("<IIQQQQIIQQ", *(0,) * 10)
@@ -65,5 +77,6 @@ def _assemble(symbols: bytes, strings: bytes, dynamic: bytes, stack: int | None)
     if stack is not None:
         head += struct.pack("<IIQQQQQQ", _GNU_STACK, stack, 0, 0, 0, 0, 0, 16)
     ident = b"\x7fELF\x02\x01\x01" + b"\0" * 9
-    fields = (3, 62, 1, 0, 64, at + len(data), 0, 64, 56, segments, 64, 5, 4)
+    count = len(bodies) + 1
+    fields = (3, 62, 1, 0, 64, at + len(data), 0, 64, 56, segments, 64, count, count - 1)
     return ident + struct.pack("<HHIQQQIHHHHHH", *fields) + head + data + table

@@ -15,6 +15,7 @@ from tests.drivers.cubin import ARCHS
 from wheelfab.compose import Parts, make_wheel
 from wheelfab.errors import BuildError, MatrixError, WheelError
 from wheelfab.matrix import load_matrix
+from wheelfab.model import Profile
 from wheelfab.plan import Plan, plan
 from wheelfab.records import file_digest, read_json
 from wheelfab.source import Source
@@ -80,11 +81,12 @@ class Workplace:
     version: str | None = None
     others: tuple[str, ...] = ()
     program: bool = False
+    profile: Profile = Profile.RELEASE
 
     def plan(self, cell: str) -> tuple[Plan, Cell]:
         """The plan of one cell."""
         matrix = load_matrix(self.root / "matrix.toml")
-        (chosen,) = select(expand(matrix), [cell])
+        (chosen,) = select(expand(matrix, self.profile), [cell])
         tree = Source(root=self.root, commit="c" * 40, epoch=1_700_000_000)
         return plan(matrix, [chosen], tree, COMPILER), chosen
 
@@ -93,14 +95,16 @@ class Workplace:
         kernels, torch = self.root / "parts/kernels", self.root / "parts/torch"
         for folder in (kernels / "demo", kernels / "lib", torch / "demo"):
             folder.mkdir(parents=True)
-        library = make_library(needed=("libc.so.6",))
+        symbols = () if self.profile is Profile.RELEASE else (".debug_info", ".symtab")
+        library = make_library(needed=("libc.so.6",), sections=symbols)
         content = with_images(library, archs) if archs else library
         (kernels / "demo/_kernels.so").write_bytes(content)
         (kernels / "lib/libdemo.a").write_bytes(b"!<arch>\n")
         if self.program:
             (kernels / "demo/_ask").write_bytes(make_library(needed=("libc.so.6",)))
             (kernels / "demo/notes").write_bytes(b"no ELF file")
-        (torch / "demo/_torch.so").write_bytes(make_library(needed=("libtorch_cpu.so",)))
+        binding = make_library(needed=("libtorch_cpu.so",), sections=symbols)
+        (torch / "demo/_torch.so").write_bytes(binding)
         return kernels, torch
 
     def compose(self, cell: str = "cpu-torch2.4", archs: tuple[str, ...] = ()) -> Path:
@@ -272,7 +276,7 @@ def test_the_record_says_what_is_really_inside_and_what_it_was_made_of(place: Wo
     libraries = {path.name: file_digest(path) for path in (place.root / "parts").rglob("*.so")}
     assert record["libraries"] == libraries
     assert record["archs"] == ["8.0", "8.6", "8.9", "9.0", "9.0+PTX"]
-    assert record["version"] == "0.1.0+cu121.torch2.4"
+    assert (record["version"], record["profile"]) == ("0.1.0+cu121.torch2.4", "release")
     assert (record["cell"], record["variant"], record["cuda"]) == (
         "cu121-torch2.4",
         "cu121",
@@ -303,6 +307,22 @@ def test_a_cpu_wheel_has_no_archs_and_a_stable_one_its_target(place: Workplace) 
     record = read_json(place.compose("cpu-torch2.10") / "_build.json")
     assert (record["cuda"], record["archs"], record["compilers"]["device"]) == (None, [], None)
     assert (record["torch"]["abi"], record["torch"]["target"]) == ("stable", "2.10")
+
+
+def test_row_19_a_twins_wheel_says_what_it_is(place: Workplace) -> None:
+    place.profile = Profile.DEBUG
+    out = place.compose("cu121-torch2.4", ARCHS)
+    (wheel,) = map(read_wheel, out.glob("*.whl"))
+    assert (str(wheel.version), wheel.local) == (
+        "0.1.0+cu121.torch2.4.debug",
+        "cu121.torch2.4.debug",
+    )
+    assert wheel.build is not None
+    assert (wheel.build["cell"], wheel.build["profile"]) == ("cu121-torch2.4-debug", "debug")
+    assert set(project(place)["dependencies"][0].removeprefix("torch").split(",")) == {
+        ">=2.4.1",
+        "<2.5",
+    }
 
 
 def test_a_wheel_that_is_not_the_cells_is_refused(place: Workplace) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.drivers.cubin import ARCHS
 from wheelfab.errors import WheelError
 from wheelfab.gate import gate
-from wheelfab.model import Project
+from wheelfab.model import Debug, Project
 
 from .cellmaker import cells
 from .elfmaker import make_library
@@ -23,6 +23,9 @@ from .matrixmaker import MATRIX, load
 from .wheelmaker import make_cell, make_wheel
 
 NEEDED = ("libtorch_cpu.so", "libc10.so", "libstdc++.so.6", "libc.so.6", "ld-linux-x86-64.so.2")
+DEBUG_SECTIONS = (".debug_info", ".symtab")
+EXTRA = 500  # bytes that a twin may have more
+KEEP = "where CMAKE_BUILD_TYPE is Debug, keep its flags and no -s"
 EXPLAINED = (
     "aoti_torch_get_device_type",
     "GOMP_parallel",
@@ -63,7 +66,8 @@ def passed(path: Path, name: str, **changes: Any) -> Any:
     """What the gate says of the wheel in ``path`` as one of the cell ``name``."""
     (cell,) = cells([name])
     cell = replace(cell, variant=replace(cell.variant, **changes)) if changes else cell
-    return gate(path, cell, project(), version=f"0.1.0+{cell.local_version}")
+    twins = Debug(flags=("-g",), extra_size=EXTRA)
+    return gate(path, cell, replace(project(), debug=twins), version=f"0.1.0+{cell.local_version}")
 
 
 def refusal(folder: Path, case: Case, **changes: Any) -> list[str]:
@@ -84,6 +88,8 @@ def refusal(folder: Path, case: Case, **changes: Any) -> list[str]:
         Case(cell="cpu-torch2.4", archs=()),
         Case(kernels={"needed": ("libdl.so.2", "libgcc_s.so.1", "libm.so.6", "libtorch.so")}),
         Case(files={"freewheel/_C.pyi": b"", "freewheel/deep/er.py": b""}),
+        Case(kernels={"sections": (".symtab",)}),
+        Case(cell="cu121-torch2.4-debug", kernels={"sections": DEBUG_SECTIONS}),
     ],
 )
 def test_what_is_as_its_cell_says_passes(tmp_path: Path, case: Case) -> None:
@@ -236,6 +242,47 @@ def test_no_more_bytes_than_the_budget(tmp_path: Path) -> None:
     assert passed(tmp_path / Case().make(tmp_path).name, Case().cell, size_budget=size)
     assert refusal(tmp_path, Case(), size_budget=size - 1) == [
         f"{size:,} bytes, over the budget of {size - 1:,}; raise size-budget or ship fewer archs"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "sections", "says"),
+    [
+        (
+            "cu121-torch2.4",
+            DEBUG_SECTIONS,
+            "debug information, of no use to users; leave -g to the twin: wheelfab build --debug",
+        ),
+        ("cu121-torch2.4-debug", (".debug_info",), f"is stripped; {KEEP}"),
+        ("cu121-torch2.4-debug", (".symtab",), f"no debug information; {KEEP}"),
+        ("cu121-torch2.4-debug", (), f"no debug information; {KEEP}"),
+    ],
+)
+def test_row_19_a_release_has_no_debug_information_and_its_twin_all(
+    tmp_path: Path, cell: str, sections: tuple[str, ...], says: str
+) -> None:
+    case = Case(cell=cell, kernels={"sections": sections})
+    assert refusal(tmp_path, case) == [f"freewheel/_kernels.so: {says}"]
+
+
+def test_row_19_a_twin_may_weigh_more_and_is_excused_from_nothing_else(tmp_path: Path) -> None:
+    name = "cu121-torch2.4-debug"
+    case = Case(cell=name, kernels={"sections": DEBUG_SECTIONS})
+    path = case.make(tmp_path)
+    size = path.stat().st_size
+    assert passed(path, name, size_budget=size - EXTRA).path == path
+    assert refusal(tmp_path, case, size_budget=size - EXTRA - 1) == [
+        f"{size:,} bytes, over the budget of {size - 1:,}; raise extra-size or ship fewer archs"
+    ]
+    bad = {"needed": ("libcuda.so.1",), "undefined": ("cuInit",), "stack": 7, "runpath": "/x"}
+    case = replace(case, kernels={**bad, "sections": DEBUG_SECTIONS}, archs=("80",))
+    lines = refusal(tmp_path, case)
+    assert [line.partition(";")[0].removeprefix("freewheel/_kernels.so: ") for line in lines] == [
+        "device code for 8.0, not 8.0 8.6 8.9 9.0 9.0+PTX",
+        "needs libcuda.so.1",
+        "a run path: /x",
+        "an executable stack",
+        "1 undefined symbols that nothing explains: cuInit",
     ]
 
 

@@ -239,6 +239,17 @@ def test_missing_and_stray_files_are_found(root: Path) -> None:
     assert kinds(folder) == {K.ABSENT, K.PAGE}
 
 
+def test_row_19_twins_are_built_beside_and_no_index_takes_one(root: Path) -> None:
+    before = built_wheels(root, cells())
+    build_all(root, [f"{cell.id}-debug" for cell in cells()])
+    assert built_wheels(root, cells()) == before
+    twins = built_wheels(root, cells(["cu121-torch2.4-debug"]))
+    assert [item.wheel.path.parent for item in twins if item.wheel] == [root / "dist" / "debug"]
+    with pytest.raises(PublishError, match=r"cu121-torch2\.4-debug: freewheel-\S+ is a debug twin"):
+        write_index((*before, *twins), root / "index")
+    assert not (root / "index").exists()
+
+
 def test_a_wheel_that_is_not_sound_is_not_listed(root: Path) -> None:
     wheels = built_wheels(root, cells())
     cut(root / "dist" / NAME)

@@ -16,7 +16,7 @@ FLOORS = (
     {"matrix_docs"},
     {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source", "drivers", "containers"},
-    {"toolchain", "plan"},
+    {"toolchain", "steps", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"crash"},
     {"loops", "imports"},

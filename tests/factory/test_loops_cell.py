@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from tests.factory.cellmaker import build_cell
 from tests.factory.wheelmaker import make_cell
 from wheelfab.errors import HarnessError, UsageError
 from wheelfab.facts import AbiKind
@@ -16,7 +18,7 @@ from wheelfab.loops.environment import Environment, unmet_requirements
 from wheelfab.loops.interpreter import Interpreter
 from wheelfab.loops.judge import Load
 from wheelfab.loops.report import SkipKind
-from wheelfab.model import CudaApi, Pin, Toolchain, Variant
+from wheelfab.model import CudaApi, Pin, Profile, Toolchain, Variant
 from wheelfab.records import file_digest, write_json
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel, read_wheel
@@ -99,6 +101,16 @@ def test_the_wheel_is_the_one_that_was_built(tmp_path: Path, wheel: Wheel) -> No
     wheel.path.unlink()
     with pytest.raises(UsageError, match="its wheel is gone"):
         built_wheel(tmp_path, cell())
+
+
+def test_row_19_the_twins_wheel_is_found_in_its_own_place(tmp_path: Path) -> None:
+    twin = replace(cell(), id="cu121-torch2.10-debug", profile=Profile.DEBUG)
+    build_cell(tmp_path, "cu121-torch2.10")
+    with pytest.raises(UsageError, match=r"run `wheelfab build cu121-torch2\.10 --debug`"):
+        built_wheel(tmp_path, twin)
+    build_cell(tmp_path, twin.id)
+    assert built_wheel(tmp_path, twin).local == "cu121.torch2.10.debug"
+    assert built_wheel(tmp_path, cell()).local == "cu121.torch2.10"
 
 
 def installed(**versions: str) -> Environment:

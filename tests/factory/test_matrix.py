@@ -16,6 +16,7 @@ from tests.factory.matrixmaker import MATRIX, changed, load, refusal
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
 from wheelfab.matrix import AbiKind, CudaApi, RowKind, Toolchain, load_matrix, make_matrix
+from wheelfab.model import Debug
 from wheelfab.variant import expand
 from wheelfab.versions import ranged
 
@@ -476,6 +477,10 @@ BAD: dict[str, tuple[list[tuple[str, str]], list[str]]] = {
         [('size-budget = "40 MB"', 'size-budget = "40"')],
         ["project.size-budget: '40' is not a size; write it as 40 MB or 64 MiB"],
     ),
+    "flags that a shell would read": (
+        [("[project.parts.cpu]", '[project.debug]\nflags = ["-g -O1"]\n\n[project.parts.cpu]')],
+        ["project.debug.flags[0]: '-g -O1' is not a compiler's flag; write it as -g"],
+    ),
     "stages of one name": (
         [
             (
@@ -627,6 +632,15 @@ def test_a_row_overrides_defaults_and_project(tmp_path: Path) -> None:
     assert (cu130.torch, cu130.torch_fallback) == (("stable >= 2.10",), None)
     assert (str(cu130.python), cu130.glibc) == (">=3.11", Version("2.34"))
     assert cu130.size_budget == 64 * 2**20
+
+
+def test_row_19_the_debug_twins_have_flags_and_room_of_their_own(tmp_path: Path) -> None:
+    usual = load(tmp_path, MATRIX).project.debug
+    assert usual.flags == ("-g", "-O1", "-fno-omit-frame-pointer")
+    assert usual.extra_size == 100_000_000
+    table = '[project.debug]\nflags = ["-ggdb", "-DX=1"]\nextra-size = "5 MB"\n\n'
+    own = load(tmp_path, changed(("[project.parts.cpu]", table + "[project.parts.cpu]")))
+    assert own.project.debug == Debug(flags=("-ggdb", "-DX=1"), extra_size=5_000_000)
 
 
 def test_a_driver_row_is_free_of_the_cuda_of_torch(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from packaging.version import Version
 
 from wheelfab.errors import MatrixError
 from wheelfab.matrix import load_matrix
-from wheelfab.plan import ActionKind, Plan, fill, plan
+from wheelfab.model import Profile
+from wheelfab.plan import ActionKind, Plan, plan
 from wheelfab.source import Source
+from wheelfab.steps import fill
 from wheelfab.toolchain.host import HostCompiler
 from wheelfab.variant import expand
 
@@ -56,11 +58,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def plan_of(root: Path, **source: object) -> Plan:
-    """The plan of the whole matrix in ``root``."""
+def plan_of(root: Path, *profiles: Profile, **source: object) -> Plan:
+    """The plan of the whole matrix in ``root``: the releases unless told otherwise."""
     matrix = load_matrix(root / "matrix.toml")
     tree = Source(root=root, commit="c" * 40, epoch=1_700_000_000)
-    return plan(matrix, expand(matrix).cells, replace(tree, **source), COMPILER)  # type: ignore[arg-type]
+    wanted = profiles or (Profile.RELEASE,)
+    cells = [cell for profile in wanted for cell in expand(matrix, profile).cells]
+    return plan(matrix, cells, replace(tree, **source), COMPILER)  # type: ignore[arg-type]
 
 
 def keys(made: Plan) -> dict[str, str]:
@@ -162,6 +166,43 @@ def test_the_classic_binding_is_told_its_abi_and_the_stable_one_its_target(root:
     assert "-DWHEELFAB_CXX11_ABI=0" in steps["2.4"]
     assert "-DWHEELFAB_TORCH_TARGET=2.10" in steps["stable >= 2.10"]
     assert "-DWHEELFAB_CXX11_ABI=1" in steps["stable >= 2.10"]
+
+
+def test_row_19_release_and_twin_share_their_device_code_and_nothing_else(root: Path) -> None:
+    release, twin = plan_of(root), plan_of(root, Profile.DEBUG)
+    device = {action.key for action in release.actions if action.kind is ActionKind.DEVICE}
+    assert set(keys(release).values()) & set(keys(twin).values()) == device
+    both = plan_of(root, *Profile)
+    assert keys(both) == {**keys(release), **keys(twin)}
+    (cells,) = {a.cells for a in both.actions if a.id.startswith("device:11.8")}
+    assert cells == tuple(
+        f"cu118-torch{pin}{mark}" for mark in ("", "-debug") for pin in ("2.4", "2.10")
+    )
+
+
+def test_a_twin_is_compiled_by_the_plans_flags_and_names_no_folder(root: Path) -> None:
+    parts = [a for a in plan_of(root, Profile.DEBUG).actions if a.kind is ActionKind.PART]
+    assert {a.id.rpartition(":")[2] for a in parts} == {"debug"}
+    for part in parts:
+        configure = part.steps[0].argv
+        assert "-DCMAKE_BUILD_TYPE=Debug" in configure
+        maps = ['"-ffile-prefix-map={root}/="', '"-ffile-prefix-map={work}/cmake=build"']
+        if part.pin is not None:
+            maps.append('"-ffile-prefix-map={torch}=torch"')
+        flags = " ".join(["-g", "-O1", "-fno-omit-frame-pointer", *maps])
+        assert f"-DCMAKE_C_FLAGS_DEBUG={flags}" in configure
+        assert f"-DCMAKE_CXX_FLAGS_DEBUG={flags}" in configure
+        assert not [arg for arg in configure if "NDEBUG" in arg or str(root) in arg]
+
+
+def test_the_twins_flags_change_the_twins_alone(root: Path) -> None:
+    before = plan_of(root, *Profile)
+    table = '[project.debug]\nflags = ["-g3"]\n\n[project.parts.cpu]'
+    text = (root / "matrix.toml").read_text().replace("[project.parts.cpu]", table)
+    (root / "matrix.toml").write_text(text)
+    names = changed(before, plan_of(root, *Profile))
+    assert {name.rpartition("-")[2].rpartition(":")[2] for name in names} == {"debug"}
+    assert {f"wheel:{cell}-debug" for cell in SIX} < names
 
 
 def test_a_pattern_without_files_is_an_error_with_its_key(root: Path) -> None:

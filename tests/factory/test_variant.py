@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tests.factory.matrixmaker import MATRIX, changed, load
 from wheelfab.errors import UsageError
 from wheelfab.matrix import make_matrix
-from wheelfab.variant import Expansion, expand, select
+from wheelfab.model import Profile
+from wheelfab.variant import Expansion, expand, select, size_budget
 from wheelfab.versions import ranged
 
 EXCLUDE = (
@@ -38,6 +41,51 @@ def test_cells_come_in_the_order_of_the_rows(expansion: Expansion) -> None:
     assert [(entry.id, entry.reason) for entry in expansion.excluded] == [
         ("cu118-torch2.4", "no such GPU left")
     ]
+
+
+def test_row_19_every_cell_has_a_debug_twin_that_is_called_so(tmp_path: Path) -> None:
+    matrix = load(tmp_path, changed(("[variants.cpu]", EXCLUDE)))
+    releases, twins = expand(matrix), expand(matrix, Profile.DEBUG)
+    assert [cell.id for cell in twins.cells] == [f"{cell.id}-debug" for cell in releases.cells]
+    assert [replace(cell, id=cell.name, profile=Profile.RELEASE) for cell in twins.cells] == [
+        *releases.cells
+    ]
+    assert [(entry.id, entry.reason) for entry in twins.excluded] == [
+        ("cu118-torch2.4-debug", "no such GPU left")
+    ]
+
+
+@pytest.mark.parametrize("name", ["cu121-torch2.4", "cu121-torch2.4-debug"])
+def test_a_twin_is_asked_for_by_its_cells_name_or_its_own(tmp_path: Path, name: str) -> None:
+    twins = expand(load(tmp_path, changed(("[variants.cpu]", EXCLUDE))), Profile.DEBUG)
+    (cell,) = select(twins, [name])
+    assert (cell.id, cell.local_version) == ("cu121-torch2.4-debug", "cu121.torch2.4.debug")
+    with pytest.raises(UsageError, match=r"cu118-torch2\.4\S* is excluded: no such GPU left"):
+        select(twins, [name.replace("cu121", "cu118")])
+    with pytest.raises(UsageError, match=r"did you mean 'cu121-torch2\.4'"):
+        select(twins, ["cu121-torch2.5"])
+
+
+def test_without_debug_there_are_no_twins(expansion: Expansion) -> None:
+    with pytest.raises(UsageError, match=r"unknown variant or cell 'cu121-torch2\.4-debug'"):
+        select(expansion, ["cu121-torch2.4-debug"])
+
+
+def test_a_twin_sorts_between_its_release_and_the_next_pin(tmp_path: Path) -> None:
+    """An installer takes the highest: no index may hold a release and its twin."""
+    matrix = load(tmp_path, MATRIX)
+    pairs = zip(expand(matrix).cells, expand(matrix, Profile.DEBUG).cells, strict=True)
+    made = [cell for pair in pairs for cell in pair if cell.variant.cuda is not None]
+    versions = [Version(f"0.1.0+{cell.local_version}") for cell in made]
+    assert all(older < newer for older, newer in pairwise(versions))
+    assert Version("0.1.0+cu121.torch2.4.debug") not in SpecifierSet("==0.1.0+cu121.torch2.4")
+
+
+def test_a_twin_may_weigh_more(tmp_path: Path) -> None:
+    matrix = load(tmp_path, MATRIX)
+    (cell, *_), (twin, *_) = expand(matrix).cells, expand(matrix, Profile.DEBUG).cells
+    assert size_budget(cell, matrix.project) == 40_000_000
+    assert size_budget(twin, matrix.project) == 140_000_000
 
 
 def test_local_versions_sort_as_cuda_and_torch_do(tmp_path: Path) -> None:

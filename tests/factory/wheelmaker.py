@@ -98,14 +98,16 @@ def flip(path: Path, offset: int | None = None) -> None:
 def build_record(
     cell: str, version: str, others: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A plausible ``_build.json`` of ``cell`` (a name such as ``cu121-torch2.4``)."""
-    variant, _, pin = cell.partition("-torch")
+    """A plausible ``_build.json`` of ``cell`` (such as ``cu121-torch2.4`` or its twin)."""
+    release = cell.removesuffix("-debug")
+    variant, _, pin = release.partition("-torch")
     cuda = {"cu118": "11.8", "cu121": "12.1", "cu130": "13.0"}.get(variant)
     return {
         "schema": 1,
         "project": "freewheel",
         "version": version,
         "cell": cell,
+        "profile": "release" if cell == release else "debug",
         "variant": variant,
         "cuda": cuda,
         "archs": ["8.0", "8.6", "8.9", "9.0", "9.0+PTX"] if cuda else [],
@@ -122,7 +124,8 @@ def make_cell(folder: Path, cell: str, **switches: Any) -> Path:
 
 
 def _requirement(cell: str) -> str:
-    return "torch>=2.4.1,<2.5" if cell.endswith("torch2.4") else "torch>=2.10"
+    classic = cell.removesuffix("-debug").endswith("torch2.4")
+    return "torch>=2.4.1,<2.5" if classic else "torch>=2.10"
 
 
 def _recorded(recipe: Recipe) -> dict[str, bytes]:

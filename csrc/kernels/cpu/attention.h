@@ -227,6 +227,7 @@ int64_t LocateTile(Piece<E>& p, int64_t begin, int slot) {
   for (int64_t k = 0; k < count; ++k) {
     const int64_t position = begin + k;
     const int64_t block = table[position >> a.block_size_log2];
+    assert(0 <= block && block < a.blocks);
     const int64_t row = (block << a.block_size_log2) + (position & mask);
     const int64_t offset = (row * a.kv_heads + p.kv_head) * a.head_size;
     p.keys[slot][k] = static_cast<const typename E::Storage*>(a.key_cache) + offset;
@@ -350,6 +351,8 @@ void AttentionTask(const FwPagedAttentionArgs& a, int64_t sequence, int64_t task
   p.first_token = a.query_start_loc[sequence];
   p.tokens = a.query_start_loc[sequence + 1] - p.first_token;
   p.rows = Least(kPieceRows, p.tokens * p.group - p.first_row);
+  assert(0 < p.rows && p.first_token + p.tokens <= a.tokens);
+  assert(a.head_size <= kMaxHeadSize && a.head_size % kLanes == 0);
   RunPiece(p);
 }
 
@@ -365,6 +368,7 @@ void AttentionBody(int64_t, int64_t, void* context) {
     if (task >= tasks.total) return;
     while (task - before >= here) {
       before += here;
+      assert(sequence + 1 < a.sequences);
       here = PiecesOf(a, ++sequence) * a.kv_heads * a.splits;
     }
     AttentionTask<E>(a, sequence, task - before);
@@ -381,6 +385,7 @@ void JoinSplits(int64_t begin, int64_t end, void* context) {
     float m = -kInfinity;
     for (int64_t s = 0; s < a.splits; ++s) m = maxima[s] > m ? maxima[s] : m;
     float factor[64];
+    assert(a.splits <= 64);
     float total = 0.0f;
     for (int64_t s = 0; s < a.splits; ++s) {
       const bool empty = maxima[s] == -kInfinity && sums[s] == 0.0f;

@@ -89,6 +89,7 @@ template <class E>
 void RotaryTokens(int64_t begin, int64_t end, void* context) {
   const FwRotaryEmbeddingArgs& a = *static_cast<const FwRotaryEmbeddingArgs*>(context);
   for (int64_t t = begin; t < end; ++t) {
+    assert(0 <= a.positions[t] && a.positions[t] < a.max_position);
     const float* cos_sin = a.cos_sin + a.positions[t] * a.rotary_size;
     RotateHeads<E>(a, a.query, t * a.query_stride, a.query_heads, a.query_head_stride, cos_sin);
     RotateHeads<E>(a, a.key, t * a.key_stride, a.key_heads, a.key_head_stride, cos_sin);
@@ -115,6 +116,7 @@ void CacheTokens(int64_t begin, int64_t end, void* context) {
   for (int64_t t = begin; t < end; ++t) {
     const int64_t slot = a.slot_mapping[t];
     if (slot < 0) continue;  // padding
+    assert(slot < a.blocks << a.block_size_log2);
     CopyHeads(static_cast<char*>(a.key_cache) + slot * a.kv_heads * head,
               static_cast<const char*>(a.key) + t * a.key_stride * element, a.kv_heads, head,
               a.key_head_stride * element);

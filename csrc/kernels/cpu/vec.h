@@ -1,8 +1,10 @@
 // Vectors of floats, as wide as the instruction set this file is compiled for, and the three
 // element types as loads and stores of such vectors. Everything has internal linkage and uses no
 // library template: a function shared between objects could end up in its AVX-512 copy for all.
+// Indices were checked before any thread started (cpu.cpp); the debug twin asserts that they hold.
 #pragma once
 
+#include <assert.h>
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -152,6 +154,7 @@ struct BFloat16 {
 // The first n lanes, the others zero; and the first n lanes to memory.
 template <class E>
 inline Vec LoadPart(const typename E::Storage* from, int64_t n) {
+  assert(0 <= n && n <= kLanes);
   typename E::Storage part[kLanes] = {};
   __builtin_memcpy(part, from, static_cast<unsigned long>(n) * sizeof(*from));
   return E::Load(part);
@@ -159,6 +162,7 @@ inline Vec LoadPart(const typename E::Storage* from, int64_t n) {
 
 template <class E>
 inline void StorePart(typename E::Storage* to, Vec v, int64_t n) {
+  assert(0 <= n && n <= kLanes);
   typename E::Storage part[kLanes];
   E::Store(part, v);
   __builtin_memcpy(to, part, static_cast<unsigned long>(n) * sizeof(*to));
@@ -182,6 +186,7 @@ inline int64_t RowGrain(int64_t row) { return Most(1, 16384 / Most(1, row)); }
 
 // The instance of a body for a dtype.
 inline FwBody ForDtype(int32_t dtype, FwBody f32, FwBody f16, FwBody bf16) {
+  assert(FW_FLOAT32 <= dtype && dtype <= FW_BFLOAT16);
   return dtype == FW_FLOAT32 ? f32 : dtype == FW_FLOAT16 ? f16 : bf16;
 }
 

@@ -45,28 +45,28 @@ def built_wheels(root: Path, cells: Iterable[Cell]) -> tuple[CellWheel, ...]:
 
 
 def _built(folders: Folders, cell: Cell) -> CellWheel:
-    state, wheel, reason = _outcome(folders, cell.id)
+    state, wheel, reason = _outcome(folders, cell)
     page = f"{cell.variant.name}/{cell.pin.name}"
     return CellWheel(cell=cell.id, page=page, state=state, wheel=wheel, reason=reason)
 
 
-def _outcome(folders: Folders, cell: str) -> tuple[CellState, Wheel | None, str]:
-    record = _record(folders.record(cell), cell)
+def _outcome(folders: Folders, cell: Cell) -> tuple[CellState, Wheel | None, str]:
+    record = _record(folders.record(cell.id), cell.id)
     if record is None:
         return CellState.MISSING, None, "it was not built"
     state = CellState(record["state"])
     if state is CellState.OK:
-        return _wheel(folders, cell, record)
+        return _wheel(folders.wheels(cell), cell.id, record)
     return state, None, str(record.get("reason", ""))
 
 
 def _wheel(
-    folders: Folders, cell: str, record: Mapping[str, Any]
+    folder: Path, cell: str, record: Mapping[str, Any]
 ) -> tuple[CellState, Wheel | None, str]:
     """The wheel of a record that says ``ok``, if it is still the one that the build left."""
-    path = folders.dist / str(record.get("wheel"))
+    path = folder / str(record.get("wheel"))
     if not path.is_file():
-        return CellState.MISSING, None, f"its wheel {path.name} is not in dist/"
+        return CellState.MISSING, None, f"its wheel {path.name} is not in {folder.name}/"
     if file_digest(path) != record.get("sha256"):
         return CellState.FAILED, None, f"{path.name} has other bytes than the build left"
     try:

@@ -13,6 +13,7 @@ from packaging.version import Version
 from pydantic import TypeAdapter, ValidationError
 
 from wheelfab.errors import FormatError, PublishError
+from wheelfab.model import Profile
 from wheelfab.wheel import Wheel
 
 SCHEMA = 1
@@ -57,9 +58,15 @@ class Catalog:
 
 
 def listed(wheel: Wheel, page: str, cell: str) -> Listed:
-    """The entry for a wheel; raises ``PublishError`` where ``page`` cannot be a folder's name."""
+    """The entry for a wheel.
+
+    Raises ``PublishError`` where ``page`` cannot be a folder's name, and for a debug twin.
+    """
     if not _PAGE.fullmatch(page) or page.partition("/")[0] in (ALL, FILES):
         raise PublishError(f"{page!r} cannot be the folder of an index", where=cell)
+    if wheel.build is not None and wheel.build.get("profile") == Profile.DEBUG:
+        what = f"{wheel.file} is a debug twin: installers would take it for the newer release"
+        raise PublishError(what, where=cell, next_step="list the release's wheel")
     return Listed(
         project=canonicalize_name(wheel.name),
         version=str(wheel.version),

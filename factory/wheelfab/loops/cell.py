@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from wheelfab import console, crash, machine
+from wheelfab.build import Folders
 from wheelfab.errors import HarnessError, UsageError
 from wheelfab.facts import torch_release
 from wheelfab.loops.crashes import report_crashes
@@ -30,7 +31,7 @@ from wheelfab.loops.report import (
 )
 from wheelfab.loops.runner import run_forked, run_fresh
 from wheelfab.loops.site import TorchSite, torch_site
-from wheelfab.model import Matrix
+from wheelfab.model import Matrix, Profile
 from wheelfab.records import read_json
 from wheelfab.store import Store, default_root
 from wheelfab.toolchain.torch import torch_tree
@@ -96,14 +97,15 @@ def loop_cell(
 
 
 def built_wheel(root: Path, cell: Cell) -> Wheel:
-    """The wheel that the last build of ``cell`` left in ``dist/``, unchanged since.
+    """The wheel that the last build of ``cell`` left, unchanged since.
 
     Raises ``UsageError`` when there is none.
     """
-    path = root / "build" / cell.id / "build.json"
-    next_step = f"run `wheelfab build {cell.id}`"
+    folders = Folders(root=root)
+    twin = " --debug" if cell.profile is Profile.DEBUG else ""
+    next_step = f"run `wheelfab build {cell.name}{twin}`"
     try:
-        record = read_json(path)
+        record = read_json(folders.record(cell.id))
         name, sha256, reason = record["wheel"], record["sha256"], record["reason"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
@@ -111,7 +113,7 @@ def built_wheel(root: Path, cell: Cell) -> Wheel:
         ) from error
     if not name:
         raise UsageError(f"has no wheel: {reason}", where=cell.id, next_step=next_step)
-    file = root / "dist" / Path(str(name)).name
+    file = folders.wheels(cell) / Path(str(name)).name
     if not file.is_file():
         raise UsageError("its wheel is gone", where=str(file), next_step=next_step)
     wheel = read_wheel(file)
