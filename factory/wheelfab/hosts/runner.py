@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from wheelfab import console
 from wheelfab.errors import FactoryError
 from wheelfab.host import Host
 from wheelfab.hosts.arrange import arrange
+from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.places import open_place, possible
 from wheelfab.hosts.report import HostResult, not_run
 from wheelfab.hosts.sites import Site, Sites
@@ -102,7 +104,12 @@ class HostRunner:
                     made = (item.folder for item in self.options.emulations.values())
                     things = replace(things, folders=(*things.folders, *made))
                 with open_place(host, things, sites, self.engine, folder) as place:
-                    stay = Stay(self.matrix, host, things, place, folder, self.options, Controls())
+                    again = partial(
+                        open_place, host, things, sites, self.engine, folder, image="diagnosis"
+                    )
+                    blame = Blame(self.matrix.root, again)
+                    shared = (self.matrix, host, things, place, folder, self.options)
+                    stay = Stay(*shared, Controls(), blame)
                     for (cell, wheel), site in wheels:
                         results.append(stay.load(cell, wheel, site))
                         advance()

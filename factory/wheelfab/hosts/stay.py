@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wheelfab.host import Host, TorchChoice
 from wheelfab.hosts.arrange import VISIT, Arrangement, Emulation
+from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.judge import (
     Expected,
     control_words,
@@ -18,7 +19,7 @@ from wheelfab.hosts.judge import (
     judge_fresh,
     judge_torch,
 )
-from wheelfab.hosts.places import Place
+from wheelfab.hosts.places import Harness, Place
 from wheelfab.hosts.report import Count, HostResult
 from wheelfab.hosts.sites import Site
 from wheelfab.hosts.visits import Visit, read_visit
@@ -56,6 +57,16 @@ class Controls:
     known: dict[str, Visit] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trip:
+    """What one visit is made with. ``mode`` is one of ``visit.py``."""
+
+    site: Site
+    plan: Path
+    mode: str
+    emulation: Emulation | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Stay:
     """Loads wheels on one host."""
@@ -67,24 +78,28 @@ class Stay:
     folder: Path
     options: HostOptions
     controls: Controls
+    blame: Blame
 
     def load(self, cell: Cell, wheel: Wheel, site: Site) -> HostResult:
         """All loads of a wheel: the control, fresh ones, one with torch and its forks."""
         began = time.monotonic()
         expected = expected_of(self.host, cell)
         emulation = self._emulation(cell, site)
-        plan = self._plan(cell, expected, emulation)
         control = self._control(site)
         mode = "torch" if self.options.deep and not expected.error else "fresh"
-        fresh = self._fresh(site, self._plan(cell, expected, None, forks=0), mode)
-        wrong = [text for visit in fresh if (text := judge_fresh(visit, expected))]
-        failures = [f"load without torch: {text}" for text in wrong]
-        last = self._visit(site, plan, "torch", emulation)
+        short = Trip(site=site, plan=self._plan(cell, expected, None, forks=0), mode=mode)
+        long = Trip(
+            site=site, plan=self._plan(cell, expected, emulation), mode="torch", emulation=emulation
+        )
+        fresh, last = self._fresh(short), self._visit(long)
+        wrong = [(visit, text) for visit in fresh if (text := judge_fresh(visit, expected))]
+        failures = [f"load without torch: {text}" for _, text in wrong]
+        crashes = [self._crash(short, visit) for visit, _ in wrong]
         trouble = judge_torch(last, expected)
         excused = control is not None and not control.passed and not expected.error
         if trouble and not excused:
             failures.append(f"load with torch: {trouble}")
-        state = (fresh[0].state if fresh else None) or last.state or {}
+            crashes.append(self._crash(long, last))
         return HostResult(
             host=self.host.name,
             cell=cell.id,
@@ -93,21 +108,26 @@ class Stay:
             torch=last.torch or str(site.torch or "none"),
             libraries=str(site.libraries),
             harness=str(self.place.harness),
-            base=self.host.base if str(self.place.harness) == "container" else "",
+            base=self.host.base if self.place.harness is Harness.CONTAINER else "",
             deep=self.options.deep,
             expected=expected.text,
             fresh=Count(made=len(fresh), passed=len(fresh) - len(wrong)),
             with_torch=self._words(last, trouble, expected, emulation),
             forked=Count(made=len(last.forks), passed=sum(code == 0 for code in last.forks)),
             control=control_words(control) if control is not None else "",
-            status=str(state.get("status", "")),
-            reason=str(state.get("reason", "")),
-            next_step=str(state.get("next_step", "")),
+            **_said(fresh[0].state or last.state or {}),
             seconds=time.monotonic() - began,
             failures=tuple(failures),
-            crashes=(),
+            crashes=tuple(dict.fromkeys(filter(None, crashes))),
             not_run="",
         )
+
+    def _crash(self, trip: Trip, visit: Visit) -> str:
+        """The report of a visit that a signal or the time limit ended."""
+        if not visit.died:
+            return ""
+        place = f"{self.place.harness} {self.host.base}, host {self.host.name}, {trip.site.cell}"
+        return self.blame.report(visit, self.argv(trip), self._environment(trip), place)
 
     def _words(
         self, visit: Visit, trouble: str, expected: Expected, emulation: Emulation | None
@@ -161,12 +181,12 @@ class Stay:
         path.chmod(0o644)
         return path
 
-    def _fresh(self, site: Site, plan: Path, mode: str) -> list[Visit]:
+    def _fresh(self, trip: Trip) -> list[Visit]:
         count = self.options.count or self.host.count or _USUAL
         if self.host.at_once == 1:
-            return [self._visit(site, plan, mode) for _ in range(count)]
+            return [self._visit(trip) for _ in range(count)]
         with ThreadPoolExecutor(self.host.at_once) as pool:
-            return list(pool.map(lambda _: self._visit(site, plan, mode), range(count)))
+            return list(pool.map(lambda _: self._visit(trip), range(count)))
 
     def _control(self, site: Site) -> Visit | None:
         """Torch alone: once a release on this host, since no wheel takes part."""
@@ -177,27 +197,30 @@ class Stay:
             plan = self.folder / "control.json"
             write_json(plan, {"schema": 1})
             plan.chmod(0o644)
-            self.controls.known[key] = self._visit(site, plan, "control")
+            self.controls.known[key] = self._visit(Trip(site=site, plan=plan, mode="control"))
         return self.controls.known[key]
 
-    def _visit(
-        self, site: Site, plan: Path, mode: str, emulation: Emulation | None = None
-    ) -> Visit:
-        limit = _CONTROL_TIMEOUT if mode == "control" else _TIMEOUT
+    def _visit(self, trip: Trip) -> Visit:
+        limit = _CONTROL_TIMEOUT if trip.mode == "control" else _TIMEOUT
         limit *= _QEMU_TIMES if self.host.cpu else 1.0
-        argv = self.argv(site, plan, mode)
-        return read_visit(self.place.run(argv, self._environment(emulation), limit))
+        return read_visit(self.place.run(self.argv(trip), self._environment(trip), limit))
 
-    def argv(self, site: Site, plan: Path, mode: str) -> tuple[str, ...]:
+    def argv(self, trip: Trip) -> tuple[str, ...]:
         """The command line of a visit."""
-        python = (self.place.python(site), *self.host.python, str(VISIT), str(plan), mode)
+        python = self.place.python(trip.site)
+        argv = (python, *self.host.python, str(VISIT), str(trip.plan), trip.mode)
         if self.host.cpu is None:
-            return python
-        return (shutil.which(QEMU) or QEMU, "-cpu", self.host.cpu, *python)
+            return argv
+        return (shutil.which(QEMU) or QEMU, "-cpu", self.host.cpu, *argv)
 
-    def _environment(self, emulation: Emulation | None) -> dict[str, str]:
-        extra = emulation.environment if emulation is not None else {}
+    def _environment(self, trip: Trip) -> dict[str, str]:
+        extra = trip.emulation.environment if trip.emulation is not None else {}
         return {**self.things.environment, **extra}
+
+
+def _said(state: Mapping[str, object]) -> dict[str, str]:
+    """What the extension said, as far as the report keeps it."""
+    return {key: str(state.get(key, "")) for key in ("status", "reason", "next_step")}
 
 
 def on_devices(operation: str, ordinals: Sequence[int]) -> str:
