@@ -1,0 +1,216 @@
+"""Wheels on hosts for real: good ones, and wheels made wrong on purpose, each caught and named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factory.cellmaker import record_cell
+from tests.factory.matrixmaker import MATRIX
+from tests.factory.wheelmaker import make_cell
+from wheelfab.containers import Engine
+from wheelfab.records import file_digest
+
+from .conftest import ROOT, Wheelfab
+
+CELL = "cu121-torch2.4"
+STATE = '''
+state = """
+import demo
+result = {"status": demo.status, "reason": "it says so", "notes": [], "images": []}
+"""
+'''
+HOSTS = """
+[hosts.bare]
+help = "no driver"
+torch = "none"
+status = "fine"
+[hosts.debian-13]
+help = "another glibc"
+base = "debian-13"
+torch = "none"
+status = "fine"
+[hosts.dies]
+help = "a driver that dies in cuInit"
+driver = "fake"
+torch = "none"
+environment = { FAKECUDA_FAIL = "cuInit=segv" }
+status = "fine"
+[hosts.dies-loading]
+help = "a driver that dies in its constructor"
+driver = "fake"
+torch = "none"
+environment = { FAKECUDA_FAIL = "load=segv" }
+status = "fine"
+[hosts.skewed]
+help = "a kernel module of another release"
+torch = "none"
+files = { "/proc/driver/nvidia/version" = "Kernel Module  1.2.3" }
+status = "fine"
+"""
+GOOD = "int answer(void) { return 42; }\n"
+# Asks the driver as the library is loaded, as a static object would.
+ASKS = """
+#include <dlfcn.h>
+int answer(void) { return 42; }
+__attribute__((constructor)) void ask_the_driver(void) {
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver) ((int (*)(unsigned))dlsym(driver, "cuInit"))(0);
+}
+"""
+NEEDS = "int cuInit(unsigned);\nint answer(void) { return cuInit(0), 42; }\n"
+OTHER_TORCH = """
+void _ZN3c104cuda9SetDeviceEi(int);
+int answer(void) { return _ZN3c104cuda9SetDeviceEi(0), 42; }
+"""
+PACKAGE = """
+import ctypes, os, pathlib
+native = ctypes.CDLL(str(pathlib.Path(__file__).with_name("native.so")), mode=os.RTLD_NOW)
+assert native.answer() == 42
+status = "fine"
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project with one built wheel, which holds one library."""
+
+    wheelfab: Wheelfab
+
+    def results(self, *arguments: str, code: int = 0) -> dict[str, dict[str, Any]]:
+        """The results of ``wheelfab loop`` by host."""
+        done = self.wheelfab.run("loop", "--variant", CELL, "--json", *arguments)
+        assert done.returncode == code, done.stderr
+        return {item["host"]: item for item in json.loads(done.stdout)}
+
+
+def project(folder: Path, source: str, *flags: str, package: str = PACKAGE) -> Project:
+    """A project whose wheel's library was compiled from ``source``, with a ``docker`` folder."""
+    folder.mkdir()
+    text = MATRIX.replace('size-budget = "40 MB"\n', f'size-budget = "40 MB"\n{STATE}', 1)
+    (folder / "matrix.toml").write_text(text + HOSTS, encoding="utf-8")
+    shutil.copytree(ROOT / "docker", folder / "docker")
+    (folder / "native.c").write_text(source, encoding="utf-8")
+    library = folder / "native.so"
+    command = ["gcc", "-g", "-shared", "-fPIC", "native.c", "-o", str(library), *flags]
+    subprocess.run(command, cwd=folder, check=True)
+    files = {"demo/__init__.py": package.encode(), "demo/native.so": library.read_bytes()}
+    wheel = make_cell(folder / "dist", CELL, files=files)
+    record_cell(folder, CELL, "ok", wheel=wheel.name, sha256=file_digest(wheel))
+    return Project(Wheelfab(folder))
+
+
+def test_a_good_wheel_passes_everywhere_and_the_result_says_in_what(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert engine
+    results = project(tmp_path / "p", GOOD).results("--count", "2")
+    assert {
+        name: item["verdict"] for name, item in _with_verdicts(results).items()
+    } == dict.fromkeys(("bare", "debian-13", "dies", "dies-loading", "skewed"), "passed")
+    assert {item["harness"] for item in results.values()} == {"container"}
+    assert results["debian-13"]["base"] == "debian-13"
+    assert results["bare"]["fresh"] == {"made": 2, "passed": 2}
+    assert results["bare"]["forked"] == {"made": 20, "passed": 20}
+
+
+def test_without_containers_what_is_not_honest_is_not_run(tmp_path: Path) -> None:
+    results = project(tmp_path / "p", GOOD).results("--count", "2", "--no-container")
+    assert {name: item["harness"] for name, item in results.items()} == {
+        "bare": "process",
+        "debian-13": "",
+        "dies": "process",
+        "dies-loading": "process",
+        "skewed": "namespace" if os.geteuid() == 0 else "",
+    }
+    assert "needs a container" in results["debian-13"]["not_run"]
+
+
+def test_a_constructor_that_asks_the_driver_is_caught_and_named(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert engine
+    made = project(tmp_path / "p", ASKS, "-ldl")
+    results = made.results("--count", "1", "--forked", "0", "--host", "bare", "dies", code=8)
+    assert not results["bare"]["failures"]
+    assert "SIGSEGV" in results["dies"]["failures"][0]
+    (path,) = results["dies"]["crashes"]
+    report = json.loads(Path(path).with_name("report.json").read_text())
+    assert (report["signal"], report["si_code"]) == ("SIGSEGV", "SEGV_MAPERR")
+    assert report["guilty"]["function"] == "cuInit"
+    assert "ask_the_driver" in report["guilty"]["called_by"]
+
+
+def test_a_library_that_needs_libcuda_is_caught_and_named(tmp_path: Path, engine: Engine) -> None:
+    folder = tmp_path / "stub"
+    folder.mkdir()
+    stub = ["gcc", "-shared", "-fPIC", "-xc", "-", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so"]
+    subprocess.run(stub, cwd=folder, input=b"int cuInit(unsigned x) { return x; }", check=True)
+    assert engine
+    made = project(tmp_path / "p", NEEDS, f"-L{folder}", "-lcuda")
+    arguments = ("--count", "1", "--forked", "0", "--host", "bare", "dies-loading")
+    results = made.results(*arguments, code=8)
+    assert "libcuda.so.1: cannot open shared object file" in results["bare"]["failures"][0]
+    assert "SIGSEGV" in results["dies-loading"]["failures"][0]
+    (path,) = results["dies-loading"]["crashes"]
+    report = json.loads(Path(path).with_name("report.json").read_text())
+    assert report["guilty"]["function"] == "fakecuda_load"
+    assert "libcuda.so.1" in report["guilty"]["library"]
+
+
+def test_a_binding_for_another_torch_is_caught_and_named(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", OTHER_TORCH)
+    results = made.results("--count", "1", "--no-container", "--host", "bare", code=8)
+    assert "undefined symbol: _ZN3c104cuda9SetDeviceEi" in results["bare"]["failures"][0]
+
+
+def test_an_executable_stack_is_caught_where_glibc_refuses_it(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert engine
+    made = project(tmp_path / "p", GOOD, "-Wl,-z,execstack")
+    arguments = ("--count", "1", "--forked", "0", "--host", "bare", "debian-13")
+    results = made.results(*arguments, code=8)
+    assert not results["bare"]["failures"]
+    assert "executable stack" in results["debian-13"]["failures"][0]
+
+
+def test_a_wheel_that_gives_another_state_fails(tmp_path: Path) -> None:
+    package = PACKAGE.replace('"fine"', '"busy"')
+    made = project(tmp_path / "p", GOOD, package=package)
+    results = made.results("--count", "1", "--no-container", "--host", "bare", code=8)
+    assert "state 'busy', not 'fine'" in results["bare"]["failures"][0]
+    assert results["bare"]["fresh"] == {"made": 1, "passed": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "bar"), "no host 'bar'; did you mean 'bare'?"),
+        (("--host", "bare", "--count", "0"), "--count 0 would prove nothing"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    done = project(tmp_path / "p", GOOD).wheelfab.run("loop", "--variant", CELL, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def _with_verdicts(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    report = {
+        name: {**item, "verdict": "failed" if item["failures"] else "passed"}
+        for name, item in results.items()
+    }
+    return {
+        name: item | {"verdict": "not run"} if item["not_run"] else item
+        for name, item in report.items()
+    }
