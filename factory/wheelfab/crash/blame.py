@@ -19,9 +19,11 @@ _PYTHON = re.compile(r"(?:libpython[\d.]*\w*\.so|python[\d.]*\w*$|pypy[\d.]*$)")
 _BRIDGE = re.compile(r"libffi[-.]|_ctypes\.")  # how ctypes calls a function
 _DRIVER = re.compile(r"(?:libcuda|libnvidia-[\w-]+|libcudadebugger)\.so")
 _STARTERS = ("env", "timeout", "sh", "dash", "bash")
+_CALLERS = 3
 _CLONE = re.compile(r"(?:\s*\[clone [^]]*\]|\.(?:part|constprop|isra|cold)(?:\.\d+)?)+$")
 _PYTHON_TAG = re.compile(r"\.(?:cpython|pypy|abi)[^.]*$")
 _HASH = re.compile(r"-[0-9a-f]{8,}$")
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?=:|$)")
 _VERSION = re.compile(r"[-.]?\d[\d.]*\w?$")
 
 
@@ -42,7 +44,7 @@ def guilty_of(frames: Sequence[Frame]) -> Guilty | None:
         while place + 1 < len(frames) and _is_driver(frames[place + 1]):
             place += 1
     callers = [frames[other] for other in own if other > place]
-    return _guilty(frames[place], _words(callers[0]) if callers else "")
+    return _guilty(frames[place], ", ".join(map(_words, callers[:_CALLERS])))
 
 
 def own_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
@@ -57,10 +59,12 @@ def signature_of(
     stage: str,
     frames: Sequence[Frame],
     stack: Sequence[PythonFrame],
+    words: Sequence[str] = (),
 ) -> str:
     """A short word that is the same for the same crash, wherever and how often it is met.
 
-    Neither addresses, folders, line numbers nor versions have a part in it.
+    Neither addresses, folders, line numbers nor versions have a part in it. Where no library's
+    function is known, the innermost Python function stands for it, then the error that was printed.
     """
     named: list[tuple[str, str]] = []
     guilty = guilty_of(frames)
@@ -73,6 +77,8 @@ def signature_of(
             named.append(_stable(callers[0].function, callers[0].library))
     else:
         named = [(function, file) for file, function in names_of(tuple(stack))[:1]]
+    if not named and words and (error := _ERROR.match(words[-1])):
+        named = [(error[0], "")]
     parts = (signal, si_code, stage, *(word for pair in named for word in pair))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10]
     first = named[0][0] if named else ""

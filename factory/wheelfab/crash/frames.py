@@ -7,7 +7,7 @@ import re
 from wheelfab.crash.record import UNKNOWN, Frame
 
 _FRAME = re.compile(r"#\d+\s+(?:(0x[0-9a-f]+) in )?(.+)$")
-_SOURCE = re.compile(r" at (\S.*):(\d+)$")
+_SOURCE = re.compile(r" at (\S.*):(\d{1,9})$")
 _LIBRARY = re.compile(r" from (/.*|\S+)$")
 _HANDLER = "<signal handler called>"
 _NAME = 400  # characters of a function's name; templates have longer ones

@@ -29,8 +29,8 @@ _SETTINGS = (
 )
 _SIGINFO = "$_siginfo.si_signo, $_siginfo.si_code, $_siginfo._sifields._sigfault.si_addr"
 _KILLED = re.compile(r"Program terminated with signal (SIG\w+)")
-_EVENT = re.compile(r"signal (-?\d+) code (-?\d+) address (\w+)$")
-_AT = re.compile(r"pc (\w+) inferior (\d+)$")
+_EVENT = re.compile(r"signal (-?\d{1,9}) code (-?\d{1,9}) address (\w+)$")
+_AT = re.compile(r"pc (\w+) inferior (\d{1,9})$")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -28,6 +28,7 @@ from wheelfab.run import Completed
 
 _ROUNDS = 6  # stops of a process that gdb looks at
 _MOST_ROUNDS = 64  # where it started others, which are stops too
+_SLOWER = 2.0  # times longer until a hang counts as one under a tool
 _VERSIONS = 'getconf GNU_LIBC_VERSION; for s in "$@"; do ls -d "$s"/*.dist-info; done 2>/dev/null'
 
 
@@ -47,14 +48,16 @@ def investigate(
     """
     case = _Case(command, ending_of(first), run)
     reruns = Reruns(command, case.ending, run, timeout)
-    trace = case.trace(reruns.limit)
+    limit = reruns.limit * (_SLOWER if case.ending.fate is Fate.HANG else 1.0)
+    trace = case.trace(limit)
     shortest = reruns.shortest(whole=case.child_died)
     if shortest.reproduced.times < shortest.reproduced.of:
         case.problems.append(f"it crashed again {shortest.reproduced} times only")
-    stop = case.stop(trace, reruns.limit)
+    stop = case.stop(trace, limit)
     python = parse_stack(stack) or parse_stack(first.stderr) or shortest.stack
     if not python and is_python(command.argv):
         case.problems.append("no Python stack: faulthandler wrote none")
+    words = last_words(first.stderr or shortest.stderr)
     signalled = case.ending.fate is Fate.SIGNAL
     si_code = (stop.si_code or trace.si_code) if signalled else ""
     return CrashReport(
@@ -64,6 +67,7 @@ def investigate(
             stage=command.stage,
             frames=stop.frames,
             stack=python,
+            words=words,
         ),
         signal=case.ending.name,
         si_code=si_code,
@@ -78,7 +82,7 @@ def investigate(
         last_library=trace.last_library,
         device_opens=trace.device_opens,
         libraries=case.libraries(stop.libraries or trace.libraries),
-        last_words=last_words(first.stderr or shortest.stderr),
+        last_words=words,
         argv=command.argv,
         environment=without_secrets(command.environment),
         driver_state=command.driver_state,
@@ -208,4 +212,4 @@ def symbols_missing(stop: Stop) -> str:
     text = f"no file and line for {', '.join(names)}: built without debug information"
     if stripped:
         text += f"; no function names either in {', '.join(stripped)}"
-    return text + "; the debug twin (build with --debug) has both"
+    return text + "; a wheel's debug twin (build with --debug) has both"

@@ -52,7 +52,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Guilty:
-    """The function that is blamed, the base name of its library, and who called it, in words."""
+    """The function that is blamed, the base name of its library, and its callers, in words."""
 
     function: str
     library: str

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from wheelfab.crash.record import PythonFrame
 
 _HEAD = re.compile(r"^(Current thread|Thread|Stack)\b(.*)\(most recent call first\):\s*$")
-_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.+)$')
+_FRAME = re.compile(r'^  File "(.*)", line (\d{1,9}|\?\?\?) in (.+)$')
 _REST = re.compile(r"^(?:Fatal Python error: |Extension modules: |  <|  Binary file |  \.\.\.)")
 _PLAIN = re.compile(  # says no more than the signal does
     r"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction"

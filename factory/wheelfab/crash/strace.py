@@ -14,14 +14,15 @@ KEPT = 30  # system calls
 _LINES = 200_000  # of a trace that are passed on; importing torch makes about 40,000 calls
 _DEEP = 8  # processes that start one another
 _LINE = 400  # characters of a call that are kept
-_CALL = re.compile(r"(\d+)\s+(.*)$")
+_CALL = re.compile(r"(\d{1,9})\s+(.*)$")
 _SIGNAL = re.compile(r"--- (SIG\w+) \{(.*)\} ---$")
 _CODE, _ADDRESS = re.compile(r"si_code=(\w+)"), re.compile(r"si_addr=(\w+)")
 _DEATH = re.compile(r"\+\+\+ killed by (SIG\w+)")
 _EXIT = re.compile(r"exit_group\(")
 _OPEN = re.compile(r'open(?:at2?)?\((?:[^"]*, )?"([^"]+)"')
 _RESULT = re.compile(r"\) += (-1 (E\w+)|\d+)")
-_FORK = re.compile(r"(?:clone3?|v?fork)(?:\(| resumed).* = (\d+)")
+_FORK = re.compile(r"(?:clone3?|v?fork)(?:\(| resumed).* = (\d{1,9})\b")
+_EXECUTED = re.compile(r"execve(?:at)?\(.*\) += 0$")
 _RESUMED = re.compile(r"<\.\.\. (\w+) resumed>(.*)$")
 _CUT = " [...]"
 _UNFINISHED = " <unfinished ...>"
@@ -69,6 +70,7 @@ class _Threads:
     calls: dict[int, list[str]] = field(default_factory=dict)
     process: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
+    executed: set[int] = field(default_factory=set)
     waiting: dict[int, str] = field(default_factory=dict)
     libraries: dict[int, list[str]] = field(default_factory=dict)
     faults: dict[int, _Fault] = field(default_factory=dict)
@@ -174,9 +176,20 @@ def _learn(seen: _Threads, process: int, text: str) -> None:
         thread = "CLONE_THREAD" in text
         seen.process[int(made[1])] = process if thread else int(made[1])
         if not thread:
-            seen.children.setdefault(process, []).append(int(made[1]))
+            _forked(seen, process, int(made[1]))
+    if _EXECUTED.match(text):
+        seen.executed.add(process)
+        seen.libraries[process] = []
     if opened := _OPEN.match(text):
         _opened(seen, process, opened[1], text)
+
+
+def _forked(seen: _Threads, parent: int, child: int) -> None:
+    """A child has its parent's libraries, until it runs another program."""
+    seen.children.setdefault(parent, []).append(child)
+    if child not in seen.executed:
+        own = seen.libraries.get(child, [])
+        seen.libraries[child] = [*seen.libraries.get(parent, ()), *own]
 
 
 def _keep(seen: _Threads, pid: int, text: str) -> None:
