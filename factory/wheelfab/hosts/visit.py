@@ -58,10 +58,17 @@ def execute(name: str, source: str, namespace: dict[str, Any]) -> None:
     try:
         exec(compile(source, f"<stage {name}>", "exec"), namespace)  # noqa: S102 (its purpose)
     except BaseException as error:
-        text = f"{type(error).__name__}: {error}"[:TEXT_LIMIT]
-        tell("error", stage=name, error=text)
+        tell("error", stage=name, error=worded(error))
         raise
     tell("stage", stage=name, seconds=time.perf_counter() - started)
+
+
+def worded(error: BaseException) -> str:
+    """An exception in a line: its class, the built-in class that it is one of, its text."""
+    kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+    own = type(error).__name__
+    name = own if own in kinds else f"{own} ({kinds[0]})"
+    return f"{name}: {error}"[:TEXT_LIMIT]
 
 
 def run_stages(stages: list[tuple[str, str]], namespace: dict[str, Any]) -> None:
@@ -162,7 +169,7 @@ def fork(work: Callable[[], None]) -> int:
             work()
             code = 0
         except BaseException as error:  # noqa: BLE001 (told, then the exit code says it)
-            tell("error", stage="forked", error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT])
+            tell("error", stage="forked", error=worded(error))
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
