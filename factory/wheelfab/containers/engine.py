@@ -17,6 +17,7 @@ from docker import DockerClient
 from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
+from wheelfab import console
 from wheelfab.containers.container import Container
 from wheelfab.containers.images import find_or_build, recipe
 from wheelfab.containers.options import ContainerOptions, creation
@@ -26,8 +27,9 @@ from wheelfab.errors import InfrastructureError, NoDeviceError
 _ANSWER = 2  # seconds for an engine to accept and again to answer: 4 in all
 _PATIENCE = 600  # seconds for one answer of an engine that is there
 _CONNECTIONS = 64  # kept open: one a thread that runs commands
+_FAILED = (DockerException, RequestException, OSError)
 # A name error is what the SDK gives for ssh:// without paramiko.
-_NO_ANSWER = (DockerException, RequestException, OSError, ValueError, LookupError, NameError)
+_NO_ANSWER = (*_FAILED, ValueError, LookupError, NameError)
 _QUICK = "crun"  # an exec by crun takes a third of one by runc
 
 
@@ -44,7 +46,8 @@ class Engine:
     def __init__(self, client: DockerClient, root: Path) -> None:
         self._client, self._root = client, root
         info: dict[str, Any] = client.info()
-        self.runtime = _QUICK if _QUICK in info["Runtimes"] else str(info["DefaultRuntime"])
+        self._usual = str(info["DefaultRuntime"])
+        self.runtime = _QUICK if _QUICK in info["Runtimes"] else self._usual
         self.has_nvidia = "nvidia" in info["Runtimes"]
         self._version = str(info["ServerVersion"])
         self._swept = False
@@ -77,16 +80,28 @@ class Engine:
         """
         self._sweep()
         name = f"wheelfab-{os.getpid()}-{secrets.token_hex(4)}"
-        arguments = creation(options, name=name, labels=owner_labels(), runtime=self.runtime)
         try:
+            yield Container(self._client, self._launch(options, name))
+        finally:
+            self._remove(name)
+
+    def _launch(self, options: ContainerOptions, name: str) -> str:
+        """The id of the started container; crun fails on cgroups that runc takes, so both try."""
+        failure: Exception | None = None
+        for runtime in dict.fromkeys((None,) if options.gpus else (self.runtime, self._usual)):
+            arguments = creation(options, name=name, labels=owner_labels(), runtime=runtime)
             try:
                 created = self._client.containers.create(**arguments)
                 created.start()
-            except (DockerException, RequestException, OSError) as error:
-                raise _start_error(error, options, nvidia=self.has_nvidia) from error
-            yield Container(self._client, str(created.id))
-        finally:
-            self._remove(name)
+            except _FAILED as error:
+                failure = error
+                self._remove(name)
+                continue
+            if failure is not None:
+                console.warn(f"{self.runtime} starts no container, {runtime} does: {failure}")
+                self.runtime = self._usual
+            return str(created.id)
+        raise _start_error(failure, options, nvidia=self.has_nvidia) from failure
 
     def _sweep(self) -> None:
         if self._swept:
@@ -140,14 +155,14 @@ def _shortly(error: Exception) -> str:
 def _told(doing: str) -> Iterator[None]:
     try:
         yield
-    except (DockerException, RequestException, OSError) as error:
+    except _FAILED as error:
         raise InfrastructureError(
             f"{doing}: {error}", next_step="see whether the Docker engine runs"
         ) from error
 
 
 def _start_error(
-    error: Exception, options: ContainerOptions, *, nvidia: bool
+    error: Exception | None, options: ContainerOptions, *, nvidia: bool
 ) -> InfrastructureError | NoDeviceError:
     if options.gpus:
         runtime = "its NVIDIA runtime failed" if nvidia else "it has no NVIDIA runtime"
