@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from tests.factory.wheelmaker import make_wheel
 from wheelfab.errors import HarnessError, WheelError
+from wheelfab.loops.crashes import report_crashes
 from wheelfab.loops.crew import Target
 from wheelfab.loops.environment import Environment, clean_environment, make_environment
 from wheelfab.loops.interpreter import Interpreter, ask, find_interpreter
@@ -35,6 +37,7 @@ static bool armed = false;
 extern "C" void tiny_arm() { armed = true; }
 struct AtExit { ~AtExit() { if (armed) std::abort(); } };
 static AtExit at_exit;
+extern "C" void tiny_null() { int* volatile nowhere = nullptr; *nowhere = 1; }
 """
 PACKAGE = """
 import ctypes, pathlib
@@ -220,6 +223,48 @@ def gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+CRASHES = {
+    "fresh": (
+        (
+            "import tinyload",
+            "import json\ntinyload.native.tiny_null()",
+            "tinyload.native.tiny_arm()",
+        ),
+        ("SIGSEGV", "tiny_null", "b"),
+    ),
+    "at the end": (
+        ("import tinyload", "tinyload.native.tiny_arm()"),
+        ("SIGABRT", "AtExit::~AtExit()", "exit"),
+    ),
+}
+
+
+@pytest.mark.skipif(not shutil.which("gdb"), reason="needs gdb")
+@pytest.mark.parametrize("kind", CRASHES)
+def test_row_16_a_crash_of_a_load_is_investigated_once(
+    environment: Environment, loop: Loop, tmp_path: Path, kind: str
+) -> None:
+    sources, (signal_, function, stage) = CRASHES[kind]
+    target = Target(python=environment.python, stages=stages(*sources), timeout=60.0)
+    loads = loop(target, 3, 2)
+    fresh, forked = (loads, ()) if loop is run_fresh else ((), loads)
+    (path,) = report_crashes(tmp_path, target, "tinyload", fresh, forked)
+    record = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
+    assert (record["signal"], record["stage"]) == (signal_, stage)
+    assert (record["guilty"]["function"], record["guilty"]["library"]) == (function, "native.so")
+    assert list(record["seen_on"].values()) == [1]
+    assert record["reproduced"] == {"times": 3, "of": 3}
+    if loop is run_fresh and kind == "fresh":
+        code = record["reproduce"].partition(" -c ")[2]
+        assert code == "'import tinyload; tinyload.native.tiny_null()'"
+
+
+def test_a_load_that_raises_is_no_crash(environment: Environment, tmp_path: Path) -> None:
+    target = Target(python=environment.python, stages=stages("1 / 0"))
+    assert report_crashes(tmp_path, target, "here", run_fresh(target, 1, 1)) == ()
+    assert list(tmp_path.iterdir()) == []
 
 
 GARBAGE = """

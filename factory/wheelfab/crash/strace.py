@@ -86,7 +86,7 @@ def strace_argv(program: Sequence[str], marker: str) -> tuple[str, ...]:
     program prints there.
     """
     lines = f"|tail -n {_LINES} | sed 's/^/{marker} /'"
-    return ("strace", "-f", "-y", "-s", "160", "-o", lines, *program)
+    return ("strace", "-f", "-y", "-s", "64", "-o", lines, *program)
 
 
 def parse_strace(text: str, marker: str, signal: str) -> Trace:
