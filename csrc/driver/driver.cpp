@@ -79,6 +79,12 @@ const Driver* Driver::Get(std::string* error) {
   return &state->driver;
 }
 
+int32_t Driver::Process() {
+  const Opened* state = opened.load(std::memory_order_acquire);
+  if (state == nullptr) return opening_process.load();
+  return state->error.empty() ? state->driver.process_ : 0;
+}
+
 std::string Driver::Open() {
   process_ = getpid();
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
