@@ -19,6 +19,14 @@ class LoadError(FreewheelError, ImportError):
     """The native libraries cannot be used in this process."""
 
 
+class DeviceError(FreewheelError, RuntimeError):
+    """A part of an engine cannot work on the devices that are there."""
+
+
+class InterpreterError(LoadError):
+    """torch works in the main interpreter of a process only."""
+
+
 class NotBuiltError(LoadError):
     """There is no ``_build.json`` beside the package: a source tree, not an installed wheel."""
 

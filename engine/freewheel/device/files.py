@@ -35,7 +35,15 @@ class Library:
 
     path: str
     release: str | None
-    by: str  # LD_LIBRARY_PATH, loader cache, default folder, WSL
+    by: str  # LD_PRELOAD, LD_LIBRARY_PATH, loader cache, default folder, WSL
+
+    @property
+    def is_compat(self) -> bool:
+        """Whether it lies in a forward-compatibility folder, which is for data-centre GPUs only."""
+        return "/compat/" in self.path
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.release or 'release unknown'}, {self.by})"
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,7 @@ class Files:
     nodes: tuple[str, ...]  # nvidia0, nvidiactl, nvidia-uvm
     dxg: bool
     libraries: tuple[Library, ...]
+    wsl: bool = False  # by the kernel's own text; GPUs are there through /dev/dxg only
 
     @property
     def any_sign(self) -> bool:
@@ -59,11 +68,14 @@ def read_files(environment: Mapping[str, str], *, root: str = "/") -> Files:
         names = sorted(name for name in os.listdir(os.path.join(root, "dev")))
     except OSError:
         names = []
+    dxg = "dxg" in names
+    wsl = dxg or b"microsoft" in _read(os.path.join(root, "proc/version")).lower()
     return Files(
         module_version=_module_version(root),
         nodes=tuple(name for name in names if name.startswith("nvidia")),
-        dxg="dxg" in names,
-        libraries=tuple(_libraries(environment, root, dxg="dxg" in names)),
+        dxg=dxg,
+        libraries=tuple(_libraries(environment, root, wsl=wsl)),
+        wsl=wsl,
     )
 
 
@@ -76,10 +88,10 @@ def _module_version(root: str) -> str | None:
     return text.decode(errors="replace").strip() or None
 
 
-def _libraries(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[Library]:
+def _libraries(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[Library]:
     """In the order in which the loader looks; each file once."""
     seen: set[str] = set()
-    for by, folder_or_file in _places(environment, root, dxg=dxg):
+    for by, folder_or_file in _places(environment, root, wsl=wsl):
         path = os.path.join(root, folder_or_file.lstrip("/"))
         if not os.path.isfile(path):
             continue
@@ -91,16 +103,38 @@ def _libraries(environment: Mapping[str, str], root: str, *, dxg: bool) -> Itera
         yield Library(path=path, release=release[1] if release else None, by=by)
 
 
-def _places(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[tuple[str, str]]:
-    for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")):
-        if folder:
-            yield "LD_LIBRARY_PATH", os.path.join(os.path.abspath(folder), LIBRARY)
+def _places(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[tuple[str, str]]:
+    for path in re.split("[: ]", environment.get("LD_PRELOAD", "")):
+        if os.path.basename(path) == LIBRARY:
+            yield "LD_PRELOAD", path
+    for folder in search_path(environment):
+        yield "LD_LIBRARY_PATH", os.path.join(folder, LIBRARY)
     for path in cached_paths(_read(os.path.join(root, "etc/ld.so.cache")), LIBRARY):
         yield "loader cache", path
     for folder in _DEFAULT_FOLDERS:
         yield "default folder", f"{folder}/{LIBRARY}"
-    if dxg:
+    if wsl:
         yield "WSL", f"{_WSL_FOLDER}/{LIBRARY}"
+
+
+def search_path(environment: Mapping[str, str]) -> list[str]:
+    """The folders of ``LD_LIBRARY_PATH`` as the loader takes them: an empty entry is this one.
+
+    What is no folder is left in: it holds no library.
+    """
+    value = environment.get("LD_LIBRARY_PATH", "")
+    if not value:
+        return []
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = "/nonexistent"
+    return [os.path.normpath(os.path.join(here, folder)) for folder in re.split("[:;]", value)]
+
+
+def is_default_folder(folder: str) -> bool:
+    """Whether the loader looks there anyway."""
+    return folder.strip("/") in _DEFAULT_FOLDERS
 
 
 def cached_paths(cache: bytes, name: str) -> list[str]:
