@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 LIBRARY = "libcuda.so.1"
 _LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
+_SIGNS = ("nvidiactl", "nvidia0", "nvidia-uvm")
 _WSL_FOLDER = "usr/lib/wsl/lib"
 _DEFAULT_FOLDERS = (
     "lib/x86_64-linux-gnu",
@@ -64,19 +65,26 @@ class Files:
 
 def read_files(environment: Mapping[str, str], *, root: str = "/") -> Files:
     """Look at the machine under ``root``; never raises, opens nothing under ``/dev``."""
-    try:
-        names = sorted(name for name in os.listdir(os.path.join(root, "dev")))
-    except OSError:
-        names = []
-    dxg = "dxg" in names
+    dxg = os.path.exists(os.path.join(root, "dev/dxg"))
     wsl = dxg or b"microsoft" in _read(os.path.join(root, "proc/version")).lower()
     return Files(
         module_version=_module_version(root),
-        nodes=tuple(name for name in names if name.startswith("nvidia")),
+        nodes=_nodes(root),
         dxg=dxg,
         libraries=tuple(_libraries(environment, root, wsl=wsl)),
         wsl=wsl,
     )
+
+
+def _nodes(root: str) -> tuple[str, ...]:
+    """NVIDIA's device nodes; the folder is only listed where one is, as that takes longest."""
+    folder = os.path.join(root, "dev")
+    if not any(os.path.exists(f"{folder}/{name}") for name in _SIGNS):
+        return ()
+    try:
+        return tuple(sorted(name for name in os.listdir(folder) if name.startswith("nvidia")))
+    except OSError:
+        return ()
 
 
 def _module_version(root: str) -> str | None:
