@@ -14,6 +14,7 @@ from freewheel.errors import (
     NotBuiltError,
     TorchMismatchError,
     TorchMissingError,
+    TorchNotFoundError,
 )
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _refuse_subinterpreter(record: Mapping[str, Any]) -> None:
 def _import_torch(record: Mapping[str, Any]) -> ModuleType:
     wanted = record["torch"]["requirement"]
     error: BaseException | None = None
+    missing = False
     try:
         import torch
     except (Exception, SystemExit) as caught:  # noqa: BLE001 - a broken one raises anything
@@ -133,7 +135,8 @@ def _import_torch(record: Mapping[str, Any]) -> ModuleType:
             return module
         where = getattr(module, "__file__", None) or list(getattr(module, "__path__", ()))
         what = f"{where} is no torch"
-    raise TorchMissingError(
+    kind_of_error = TorchNotFoundError if missing else TorchMissingError
+    raise kind_of_error(
         f"freewheel {record['version']} needs torch{wanted}, but {what}",
         next_step=f'pip install "torch{wanted}"',
     ) from error

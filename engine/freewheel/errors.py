@@ -35,6 +35,12 @@ class TorchMissingError(LoadError):
     """torch is not installed, or does not import."""
 
 
+class TorchNotFoundError(TorchMissingError, ModuleNotFoundError):
+    """torch is not installed; ``name`` is ``"torch"``, as Python itself says it."""
+
+    name = "torch"
+
+
 class TorchMismatchError(LoadError):
     """The installed torch is not one that this wheel was built for."""
 

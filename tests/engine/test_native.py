@@ -73,6 +73,8 @@ def test_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert str(raised.value).endswith('; pip install "torch>=2.4.1,<2.5"')
     assert isinstance(raised.value.__cause__, ImportError)
+    assert isinstance(raised.value, ModuleNotFoundError)  # which a caller may be waiting for
+    assert raised.value.name == "torch"
 
 
 def test_wrong_torch(tmp_path: Path, torch_241: types.ModuleType) -> None:

@@ -177,8 +177,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("hidden", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
-def test_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
-    """B04: what it lacks is said, nothing is undefined."""
+def test_b04_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
+    """What it lacks is said, nothing is undefined."""
     answer = ask(build.build_driver(build_folder, hide=[hidden]))
     assert answer["status"] == "mismatch"
     assert f"has no function {hidden}" in answer["reason"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -98,16 +99,18 @@ def _module_version(root: str) -> str | None:
 
 def _libraries(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[Library]:
     """In the order in which the loader looks; each file once."""
-    seen: set[str] = set()
+    seen: set[tuple[int, int]] = set()
     for by, folder_or_file in _places(environment, root, wsl=wsl):
         path = os.path.join(root, folder_or_file.lstrip("/"))
-        if not os.path.isfile(path):
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
             continue
-        real = os.path.realpath(path)
-        if real in seen:
+        file = (status.st_dev, status.st_ino)
+        if file in seen or not stat.S_ISREG(status.st_mode):
             continue
-        seen.add(real)
-        release = _RELEASE.search(real)
+        seen.add(file)
+        release = _RELEASE.search(os.path.realpath(path) if os.path.islink(path) else path)
         yield Library(path=path, release=release[1] if release else None, by=by)
 
 
