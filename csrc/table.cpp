@@ -40,6 +40,8 @@ const FwKernels kTable = {
     WarmUp,
     fw_cpu_isa,
     fw_cuda_archs,
+    fw_cpu_isas,
+    fw_cuda_driver_process,
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include "ops.h"
 
 // Raised whenever a record of ops.h or the meaning of an entry changes.
-#define FW_INTERFACE_VERSION 1
+#define FW_INTERFACE_VERSION 2
 
 // One piece of a parallel loop over [begin, end).
 typedef void (*FwBody)(int64_t begin, int64_t end, void* context);
@@ -49,6 +49,13 @@ typedef struct FwKernels {
   // The device images inside, as "8.0 8.6 8.9 9.0 9.0+PTX"; "" for a CPU library. No driver is
   // touched.
   const char* (*archs)(void);
+
+  // The CPU instruction sets inside, from the least to the best, as "x86-64-v2 avx2 avx512"; with
+  // usable != 0 only those that this machine runs. FREEWHEEL_ISA has no say in it.
+  const char* (*cpu_isas)(int32_t usable);
+
+  // The process that opened the driver, 0 if none has: another one than this was its parent.
+  int32_t (*driver_process)(void);
 } FwKernels;
 
 #ifdef __cplusplus

@@ -154,3 +154,5 @@ const char* fw_cuda_archs(void) {
     return "";
   }
 }
+
+int32_t fw_cuda_driver_process(void) { return fw::Driver::Process(); }

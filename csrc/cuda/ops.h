@@ -26,5 +26,8 @@ int32_t fw_cuda_warm_up(const FwExec* exec);
 // The archs that every device image holds, as "8.0 8.6 8.9 9.0 9.0+PTX"; "" without images.
 const char* fw_cuda_archs(void);
 
+// The process that opened the driver, 0 if none has.
+int32_t fw_cuda_driver_process(void);
+
 }  // extern "C"
 #pragma GCC visibility pop

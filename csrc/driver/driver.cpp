@@ -25,6 +25,20 @@ std::mutex opening_lock;
 std::atomic<pid_t> opening_process{0};
 std::atomic<const Opened*> opened{nullptr};
 
+// Set in a child that was forked after the driver was opened, so that a launch need not ask the
+// kernel who it is. glibc's own entry: pthread_atfork may want another library at link time.
+std::atomic<bool> forked{false};
+bool watches_forks = false;  // written before `opened`
+
+extern "C" int __register_atfork(void (*)(), void (*)(), void (*)(), void*) __attribute__((weak));
+extern "C" void* __dso_handle __attribute__((visibility("hidden")));
+
+void WatchForks() {
+  if (watches_forks || __register_atfork == nullptr) return;
+  watches_forks =
+      __register_atfork(nullptr, nullptr, [] { forked.store(true); }, __dso_handle) == 0;
+}
+
 std::string ForkedAfterUse(pid_t owner) {
   return "CUDA was used in process " + std::to_string(owner) + " before it forked process " +
          std::to_string(getpid()) +
@@ -49,9 +63,9 @@ std::string FileOf(const void* entry_point) {
 }  // namespace
 
 const Driver* Driver::Get(std::string* error) {
-  const pid_t self = getpid();
   const Opened* state = opened.load(std::memory_order_acquire);
   if (state == nullptr) {
+    const pid_t self = getpid();
     // A child forked while another thread was opening inherits the lock as held for ever.
     const pid_t owner = opening_process.load();
     if (owner != 0 && owner != self) {
@@ -61,6 +75,7 @@ const Driver* Driver::Get(std::string* error) {
     const std::lock_guard<std::mutex> hold(opening_lock);
     state = opened.load(std::memory_order_acquire);
     if (state == nullptr) {
+      WatchForks();
       opening_process.store(self);
       auto* made = new Opened;  // lives as long as the process: the driver is never closed
       made->error = made->driver.Open();
@@ -72,11 +87,17 @@ const Driver* Driver::Get(std::string* error) {
     *error = state->error;
     return nullptr;
   }
-  if (state->driver.process_ != self) {
+  if (watches_forks ? forked.load(std::memory_order_relaxed) : state->driver.process_ != getpid()) {
     *error = ForkedAfterUse(state->driver.process_);
     return nullptr;
   }
   return &state->driver;
+}
+
+int32_t Driver::Process() {
+  const Opened* state = opened.load(std::memory_order_acquire);
+  if (state == nullptr) return opening_process.load();
+  return state->error.empty() ? state->driver.process_ : 0;
 }
 
 std::string Driver::Open() {

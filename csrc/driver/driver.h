@@ -50,6 +50,10 @@ class Driver {
   // forked after the driver was opened, where CUDA cannot work.
   static const Driver* Get(std::string* error);
 
+  // The process that opened it or is about to, 0 if none is or it failed. After a fork that is not
+  // this process.
+  static int32_t Process();
+
   // Empty for success; otherwise a sentence: what was asked, of what, and what came back.
   std::string Check(CUresult result, const char* call, const std::string& of) const;
 

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "abi/limits.h"
 #include "abi/ops.h"
 #include "kernels/shapes.h"
 
@@ -38,7 +39,9 @@ inline constexpr const char* fw_attention_kernels[] = {
     FW_DTYPE_NAMES("fw_paged_attention_64"),  FW_DTYPE_NAMES("fw_paged_attention_80"),
     FW_DTYPE_NAMES("fw_paged_attention_96"),  FW_DTYPE_NAMES("fw_paged_attention_128"),
     FW_DTYPE_NAMES("fw_paged_attention_256"), FW_DTYPE_NAMES("fw_paged_attention_reduce")};
-inline constexpr int64_t fw_attention_head_sizes[] = {64, 80, 96, 128, 256};
+#define FW_ITEM(value) value,
+inline constexpr int64_t fw_attention_head_sizes[] = {FW_HEAD_SIZES(FW_ITEM)};
+#undef FW_ITEM
 
 #undef FW_DTYPE_NAMES
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "abi/limits.h"
 #include "abi/table.h"
 #include "compat/dl.h"
 #include "module/stable_abi.h"
@@ -83,17 +84,25 @@ static const FwKernels* OpenKernels(const char* path) {
   return table();
 }
 
+// The table of _kernels.so beside the module; null with ImportError set.
+static const FwKernels* KernelsBeside(PyObject* module) {
+  PyObject* path = Beside(module, "_kernels.so");
+  if (path == NULL) return NULL;
+  const FwKernels* table = OpenKernels(PyBytes_AsString(path));
+  Py_DecRef(path);
+  if (table == NULL || (table->interface_version == FW_INTERFACE_VERSION &&
+                        table->size == (int64_t)sizeof(FwKernels))) {
+    return table;
+  }
+  PyErr_Format(PyExc_ImportError,
+               "_kernels.so has interface version %lld, _C has %d: they come from different builds",
+               (long long)table->interface_version, FW_INTERFACE_VERSION);
+  return NULL;
+}
+
 static PyObject* DescribeKernels(const FwKernels* table) {
   char error[kMaxIsaError] = "";
   const FwExec exec = {.device = -1, .error = error, .error_size = sizeof(error)};
-  if (table->interface_version != FW_INTERFACE_VERSION ||
-      table->size != (int64_t)sizeof(FwKernels)) {
-    PyErr_Format(
-        PyExc_ImportError,
-        "_kernels.so has interface version %lld, _C has %d: they come from different builds",
-        (long long)table->interface_version, FW_INTERFACE_VERSION);
-    return NULL;
-  }
   const char* isa = table->cpu_isa(&exec);
   if (isa == NULL) {
     PyErr_SetString(PyExc_RuntimeError, error);
@@ -110,11 +119,59 @@ static const char kernels_doc[] =
 
 static PyObject* Kernels(PyObject* module, PyObject* unused) {
   (void)unused;
-  PyObject* path = Beside(module, "_kernels.so");
-  if (path == NULL) return NULL;
-  const FwKernels* table = OpenKernels(PyBytes_AsString(path));
-  Py_DecRef(path);
+  const FwKernels* table = KernelsBeside(module);
   return table == NULL ? NULL : DescribeKernels(table);
+}
+
+static const char instruction_sets_doc[] =
+    "instruction_sets($module, /)\n--\n\n"
+    "CPU instruction sets of _kernels.so, least first: built, and usable on this machine.\n"
+    "ImportError when it cannot be loaded.";
+
+static PyObject* InstructionSets(PyObject* module, PyObject* unused) {
+  (void)unused;
+  const FwKernels* table = KernelsBeside(module);
+  if (table == NULL) return NULL;
+  return Py_BuildValue("{s:s,s:s}", "built", table->cpu_isas(0), "usable", table->cpu_isas(1));
+}
+
+static const char driver_process_doc[] =
+    "driver_process($module, /)\n--\n\n"
+    "The process in which _kernels.so opened the driver, 0 if it has not: a child that was forked\n"
+    "afterwards gets its parent's. ImportError when it cannot be loaded.";
+
+static PyObject* DriverProcess(PyObject* module, PyObject* unused) {
+  (void)unused;
+  const FwKernels* table = KernelsBeside(module);
+  return table == NULL ? NULL : Py_BuildValue("i", (int)table->driver_process());
+}
+
+static const char limits_doc[] =
+    "limits($module, /)\n--\n\n"
+    "What the operations take: dtypes, head_sizes, block_sizes.";
+
+static PyObject* Limits(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  // clang-format off
+#define FW_TEXT(value) "s"
+#define FW_NUMBER(...) "i"
+#define FW_VALUE(value, ...) , value
+  return Py_BuildValue("{s:(" FW_DTYPES(FW_TEXT) "),s:(" FW_HEAD_SIZES(FW_NUMBER) "),"
+                       "s:(" FW_BLOCK_SIZES(FW_NUMBER) ")}",
+                       "dtypes" FW_DTYPES(FW_VALUE), "head_sizes" FW_HEAD_SIZES(FW_VALUE),
+                       "block_sizes" FW_BLOCK_SIZES(FW_VALUE));
+  // clang-format on
+}
+
+static const char interpreter_doc[] =
+    "interpreter($module, /)\n--\n\n"
+    "The number of the running interpreter: 0 is the main one.";
+
+static PyObject* Interpreter(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  return Py_BuildValue("L", (long long)PyInterpreterState_GetID(PyInterpreterState_Get()));
 }
 
 static const char version_doc[] =
@@ -130,7 +187,11 @@ static PyObject* Version(PyObject* module, PyObject* unused) {
 
 static PyMethodDef methods[] = {
     {"build_record", BuildRecord, METH_NOARGS, build_record_doc},
+    {"driver_process", DriverProcess, METH_NOARGS, driver_process_doc},
+    {"instruction_sets", InstructionSets, METH_NOARGS, instruction_sets_doc},
+    {"interpreter", Interpreter, METH_NOARGS, interpreter_doc},
     {"kernels", Kernels, METH_NOARGS, kernels_doc},
+    {"limits", Limits, METH_NOARGS, limits_doc},
     {"version", Version, METH_NOARGS, version_doc},
     {NULL, NULL, 0, NULL},
 };

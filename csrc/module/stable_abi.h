@@ -6,9 +6,11 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef ptrdiff_t Py_ssize_t;
 typedef struct _object PyObject;
+typedef struct _is PyInterpreterState;
 typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
 
 struct _object {
@@ -68,6 +70,8 @@ PyObject* PyErr_Format(PyObject*, const char*, ...);
 PyObject* PyErr_NoMemory(void);
 PyObject* PyErr_SetFromErrnoWithFilename(PyObject*, const char*);
 void PyErr_SetString(PyObject*, const char*);
+PyInterpreterState* PyInterpreterState_Get(void);
+int64_t PyInterpreterState_GetID(PyInterpreterState*);
 PyObject* PyModule_GetFilenameObject(PyObject*);
 PyObject* PyModuleDef_Init(PyModuleDef*);
 PyObject* PyUnicode_DecodeUTF8(const char*, Py_ssize_t, const char*);

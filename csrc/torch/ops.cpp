@@ -1,14 +1,27 @@
 #include "torch/ops.h"
 
+#include <initializer_list>
 #include <stdexcept>
+#include <string>
 
+#include "abi/limits.h"
 #include "torch/bind.h"
 #include "torch/checks.h"
 
 namespace fw {
 namespace {
 
-constexpr int64_t kHeadSizes[] = {64, 80, 96, 128, 256};
+// "64, 80, 96, 128 or 256".
+std::string OneOf(std::initializer_list<int64_t> values) {
+  std::string text;
+  int64_t left = static_cast<int64_t>(values.size());
+  for (const int64_t value : values) {
+    text += std::to_string(value);
+    --left;
+    if (left > 0) text += left == 1 ? " or " : ", ";
+  }
+  return text;
+}
 
 // An FwExec with room for a sentence.
 class Exec {
@@ -30,25 +43,25 @@ class Exec {
 };
 
 int32_t BlockSizeLog2(const Call& call, const char* argument, int64_t block_size) {
-  switch (block_size) {
-    case 8:
-      return 3;
-    case 16:
-      return 4;
-    case 32:
-      return 5;
-    default:
-      call.Fail(argument, "must have blocks of 8, 16 or 32 tokens (its second dimension), not " +
-                              std::to_string(block_size));
-  }
+#define FW_CASE(size, log2) \
+  if (block_size == size) return log2;
+#define FW_SIZE(size, log2) size,
+  FW_BLOCK_SIZES(FW_CASE)
+  call.Fail(argument, "must have blocks of " + OneOf({FW_BLOCK_SIZES(FW_SIZE)}) +
+                          " tokens (its second dimension), not " + std::to_string(block_size));
+#undef FW_CASE
+#undef FW_SIZE
 }
 
 void CheckHeadSize(const Call& call, const char* argument, int64_t head_size) {
-  for (const int64_t known : kHeadSizes) {
-    if (head_size == known) return;
-  }
-  call.Fail(argument, "must have a head size (its last dimension) of 64, 80, 96, 128 or 256, not " +
-                          std::to_string(head_size));
+#define FW_CASE(size) \
+  if (head_size == size) return;
+#define FW_SIZE(size) size,
+  FW_HEAD_SIZES(FW_CASE)
+  call.Fail(argument, "must have a head size (its last dimension) of " +
+                          OneOf({FW_HEAD_SIZES(FW_SIZE)}) + ", not " + std::to_string(head_size));
+#undef FW_CASE
+#undef FW_SIZE
 }
 
 // Both caches: [blocks, block_size, kv_heads, head_size], alike and contiguous.

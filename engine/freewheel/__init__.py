@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from freewheel._native import build as build
     from freewheel._native import load as load
     from freewheel._native import warm_up as warm_up
+    from freewheel.capability import capabilities as capabilities
 
     __version__: str
 
-__all__ = ["__version__", "build", "device", "load", "ops", "warm_up"]
+__all__ = ["__version__", "build", "capabilities", "device", "load", "ops", "warm_up"]
 
 _NATIVE = frozenset({"build", "load", "warm_up"})
 _MODULES = frozenset({"device", "ops"})
@@ -41,6 +42,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         from freewheel import _native
 
         value = _native.version() if name == "__version__" else getattr(_native, name)
+    elif name == "capabilities":
+        from freewheel.capability import capabilities as value
     elif name in _MODULES:
         from importlib import import_module
 

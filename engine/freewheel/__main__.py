@@ -21,12 +21,15 @@ def main(arguments: list[str]) -> int:
     )
     doctor.add_argument("--json", action="store_true", help="the same facts for a machine")
     doctor.add_argument("--deep", action="store_true", help="create a context on each device")
+    doctor.add_argument("--no-torch", action="store_true", help="do not import torch in a child")
     given = parser.parse_args(arguments)
     os.environ.setdefault("FREEWHEEL_PROBE_TIMEOUT", _LIMIT)
     from freewheel.doctor import examine, render
 
-    report = examine(deep=given.deep)
-    sys.stdout.write(render(report, as_json=given.json))
+    report = examine(deep=given.deep, with_torch=not given.no_torch)
+    text = render(report, as_json=given.json)
+    encoding = sys.stdout.encoding or "utf-8"  # a path need not be text
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     return report.exit_code
 
 

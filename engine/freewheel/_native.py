@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from freewheel.errors import (
+    InterpreterError,
     LibraryError,
     LoadError,
     NotBuiltError,
     TorchMismatchError,
     TorchMissingError,
+    TorchNotFoundError,
 )
 
 if TYPE_CHECKING:
@@ -59,17 +61,25 @@ class Native:
                 raise
             self._loaded = True
 
+    @property
+    def outcome(self) -> bool | LoadError:
+        """``True`` when loaded, ``False`` before the first try, the failure after one."""
+        return self._failure or self._loaded
+
     def _load(self) -> None:
         record = self.build()
+        _refuse_subinterpreter(record)
         torch = _import_torch(record)
         check_torch(record, torch.__version__)
         kernels, binding = self._folder / "_kernels.so", self._folder / "_torch.so"
         table = _kernel_table(kernels)
         try:
             torch.ops.load_library(str(binding))
-        except OSError as error:
+        except (OSError, AttributeError) as error:
             raise LibraryError(
-                f"{binding} does not load beside torch {torch.__version__}: {error}",
+                f"{binding}, built for torch{record['torch']['requirement']} (with "
+                f"{record['torch']['headers']}), does not load beside torch "
+                f"{torch.__version__}: {error}",
                 next_step=_install_line(record, torch.__version__),
             ) from error
         _bind(binding, table)
@@ -94,19 +104,42 @@ def _read_record(path: Path) -> dict[str, Any]:
     return record
 
 
+def _refuse_subinterpreter(record: Mapping[str, Any]) -> None:
+    """Before torch is imported: in a second interpreter that ends the process."""
+    try:
+        from freewheel import _C
+    except ImportError:
+        return  # a broken wheel: what is loaded next says it better
+    if _C.interpreter() != 0:
+        raise InterpreterError(
+            f"freewheel {record['version']} and torch work in the main interpreter only, and this "
+            f"is interpreter {_C.interpreter()}",
+            next_step="load it in the main interpreter, or use processes",
+        )
+
+
 def _import_torch(record: Mapping[str, Any]) -> ModuleType:
     wanted = record["torch"]["requirement"]
+    error: BaseException | None = None
+    missing = False
     try:
         import torch
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-        what = "torch is not installed" if missing else f"torch does not import: {error}"
-        raise TorchMissingError(
-            f"freewheel {record['version']} needs torch{wanted}, but {what}",
-            next_step=f'pip install "torch{wanted}"',
-        ) from error
-    module: ModuleType = torch
-    return module
+    except (Exception, SystemExit) as caught:  # noqa: BLE001 - a broken one raises anything
+        error = caught
+        missing = isinstance(caught, ModuleNotFoundError) and caught.name == "torch"
+        kind = "" if isinstance(caught, ImportError) else f"{type(caught).__name__}: "
+        what = "torch is not installed" if missing else f"torch does not import: {kind}{caught}"
+    else:
+        module: ModuleType = torch
+        if isinstance(getattr(module, "__version__", None), str):
+            return module
+        where = getattr(module, "__file__", None) or list(getattr(module, "__path__", ()))
+        what = f"{where} is no torch"
+    kind_of_error = TorchNotFoundError if missing else TorchMissingError
+    raise kind_of_error(
+        f"freewheel {record['version']} needs torch{wanted}, but {what}",
+        next_step=f'pip install "torch{wanted}"',
+    ) from error
 
 
 def check_torch(record: Mapping[str, Any], found: str) -> None:
@@ -196,6 +229,20 @@ def load() -> None:
     it fails the same way again without trying.
     """
     _native.load()
+
+
+def outcome() -> bool | LoadError:
+    """What came of loading: ``True``, the failure that is kept, ``False`` before the first try."""
+    return _native.outcome
+
+
+def driver_process() -> int:
+    """The process in which the loaded libraries opened the driver, 0 if they did not."""
+    if _native.outcome is not True:
+        return 0
+    from freewheel import _C
+
+    return _C.driver_process()
 
 
 def build() -> dict[str, Any]:

@@ -19,12 +19,26 @@ class LoadError(FreewheelError, ImportError):
     """The native libraries cannot be used in this process."""
 
 
+class DeviceError(FreewheelError, RuntimeError):
+    """A part of an engine cannot work on the devices that are there."""
+
+
+class InterpreterError(LoadError):
+    """torch works in the main interpreter of a process only."""
+
+
 class NotBuiltError(LoadError):
     """There is no ``_build.json`` beside the package: a source tree, not an installed wheel."""
 
 
 class TorchMissingError(LoadError):
     """torch is not installed, or does not import."""
+
+
+class TorchNotFoundError(TorchMissingError, ModuleNotFoundError):
+    """torch is not installed; ``name`` is ``"torch"``, as Python itself says it."""
+
+    name = "torch"
 
 
 class TorchMismatchError(LoadError):

@@ -7,9 +7,11 @@ with a sentence that names the argument, before any memory is touched. Nothing h
 
 from __future__ import annotations
 
-import torch
-
 from freewheel._native import load
+
+load()  # before torch, so that what is wrong with it is said
+
+import torch  # noqa: E402
 
 __all__ = [
     "cpu_isa",
@@ -20,8 +22,6 @@ __all__ = [
     "rotary_embedding",
     "silu_and_mul",
 ]
-
-load()
 
 
 def rms_norm(

@@ -49,6 +49,8 @@ class Table(ctypes.Structure):
         ("warm_up", _ON_EXEC),
         ("cpu_isa", c_void_p),
         ("archs", ctypes.CFUNCTYPE(c_char_p)),
+        ("cpu_isas", c_void_p),
+        ("driver_process", ctypes.CFUNCTYPE(c_int32)),
     ]
 
 

@@ -28,6 +28,8 @@ const FwKernels kTable = {
     fw_cuda_warm_up,
     nullptr,
     fw_cuda_archs,
+    nullptr,
+    fw_cuda_driver_process,
 };
 
 // A copy of some bytes that ends where memory ends: a read beyond it is a segmentation fault.

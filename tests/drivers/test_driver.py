@@ -166,7 +166,7 @@ def in_child():
 """
 
 
-def test_a_fork_after_use_is_noticed(run: Run, log: Path) -> None:
+def test_row_41_a_fork_after_use_is_noticed(run: Run, log: Path) -> None:
     code = FORK + "before = harness.call('warm_up'); result = [before, in_child(), os.getpid()]"
     before, child, parent = run(code)
     assert before == ""
@@ -175,7 +175,7 @@ def test_a_fork_after_use_is_noticed(run: Run, log: Path) -> None:
     assert len({line.split()[0] for line in log.read_text().splitlines()}) == 1  # processes asking
 
 
-def test_a_fork_before_use_does_no_harm(run: Run) -> None:
+def test_row_41_a_fork_before_use_does_no_harm(run: Run) -> None:
     assert run(FORK + "result = [in_child(), harness.call('warm_up')]") == ["", ""]
 
 

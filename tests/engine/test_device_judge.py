@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from freewheel.device.answer import Answer
 from freewheel.device.files import Files, Library
 from freewheel.device.judge import Seen, judge, release_name
 from freewheel.device.record import Asked, DeviceState, Fallback, Status
+from freewheel.device.shadows import Shadow
 from freewheel.device.wheel import Wheel
 
 LIBRARY = "/usr/lib/libcuda.so.1"
@@ -272,3 +276,128 @@ def test_notes() -> None:
 
 def test_release_names() -> None:
     assert [release_name(number) for number in (11080, 12010, 13000)] == ["11.8", "12.1", "13.0"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["code", "name", "text", "major", "minor", "uuid", "mig", "ordinal"])
+            | st.text(max_size=3),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+KEYS = [
+    "not_loaded",
+    "missing",
+    "library",
+    "driver_version",
+    "initialised",
+    "counted",
+    "count",
+    "devices",
+]
+
+
+def mixed(sound: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """``sound`` with some of its values replaced by anything, and some left out."""
+    return st.fixed_dictionaries(
+        {}, optional={key: st.just(value) | json_values for key, value in sound.items()}
+    )
+
+
+entries = mixed(device(context=OK, compute_mode=0, processes=0, free_memory=1 << 33, mig=False))
+answers = mixed(
+    {
+        "library": LIBRARY,
+        "driver_version": 12040,
+        "initialised": OK,
+        "counted": OK,
+        "count": 1,
+        "devices": [device()],
+    }
+) | st.fixed_dictionaries(
+    {
+        "initialised": st.just(OK),
+        "counted": st.just(OK),
+        "driver_version": st.integers() | json_values,
+        "devices": st.lists(entries | json_values, max_size=3),
+    }
+)
+
+
+@given(
+    data=answers | st.dictionaries(st.sampled_from(KEYS), json_values),
+    visible=st.none() | st.text(max_size=8),
+    archs=st.lists(st.sampled_from(["8.0", "9.0a", "9.0+PTX", "x", ""]), max_size=3),
+)
+def test_row_27_whatever_a_driver_answers_gives_one_state(
+    data: dict[str, Any], visible: str | None, archs: list[str]
+) -> None:
+    """One status, a reason, what to do; ready only with a device that runs something."""
+    wheel = replace(WHEEL, archs=tuple(archs))
+    seen = state(Answer(how=Asked.PROGRAM, data=data), wheel=wheel, visible=visible)
+    assert seen.status in Status
+    assert seen.reason
+    assert (seen.fallback is None) == seen.is_ready()
+    assert bool(seen.usable) == seen.is_ready()
+    assert seen.is_ready() or seen.next_step or seen.status is Status.UNKNOWN
+    assert hash(seen) is not None  # frozen through and through
+    for found_device in seen.devices:
+        assert isinstance(found_device.ordinal, int)
+        assert isinstance(found_device.total_memory, int | None)
+        assert isinstance(found_device.name, str | None)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "step"),
+    [
+        (802, "the system is not ready yet", "nvidia-fabricmanager"),
+        (803, "of different versions", "remove compat"),
+        (804, "forward-compatibility", "remove compat"),
+    ],
+)
+def test_b14_each_code_has_words_of_its_own(code: int, words: str, step: str) -> None:
+    compat = Library("/usr/local/cuda/compat/libcuda.so.1", "550.54.14", "loader cache")
+    real = Library(LIBRARY, "535.309.01", "default folder")
+    shadowed = Files("535.309.01", ("nvidia0",), dxg=False, libraries=(compat, real))
+    seen = state(refused(code), seen=shadowed)
+    told = f"{seen.reason} {' '.join(seen.notes)}"
+    assert step in seen.next_step
+    assert "/usr/local/cuda/compat/libcuda.so.1 (550.54.14, loader cache)" in told
+    assert f"{LIBRARY} (535.309.01, default folder)" in told
+    assert f"is a forward-compatibility library, in front of {LIBRARY}" in told
+    unshadowed = state(refused(code))
+    assert words in unshadowed.reason
+
+
+def test_b72_a_missing_uvm_device_explains_an_unknown_error() -> None:
+    without = files(nodes=("nvidia0", "nvidiactl"))
+    seen = state(refused(999), seen=without)
+    assert seen.reason.startswith("/dev/nvidia-uvm is missing, which CUDA needs: cuInit returned")
+    assert "nvidia_uvm" in seen.next_step
+    works = state(found(device()), seen=without)
+    assert works.is_ready()
+    assert "/dev/nvidia-uvm is missing, which CUDA needs" in works.notes
+    whole = files(nodes=("nvidia-uvm", "nvidia0", "nvidiactl"))
+    assert "uvm" not in state(refused(999), seen=whole).reason
+
+
+def test_b32_wsl_has_its_own_next_step() -> None:
+    wsl = Files(None, (), dxg=False, libraries=(), wsl=True)
+    seen = state(None, seen=wsl)
+    assert seen.next_step.startswith("install the NVIDIA driver in Windows")
+    assert seen.notes == ("this is WSL without /dev/dxg: it shows no GPU to Linux",)
+
+
+def test_b15_pollution_is_noted_and_decides_nothing() -> None:
+    shadow = Shadow("/opt/old", ("libnvJitLink.so.12", "libstdc++.so.6"))
+    seen = judge(Seen(files=files(), answer=found(device()), wheel=WHEEL, shadows=(shadow,)))
+    assert seen.is_ready()
+    assert seen.notes == (
+        "LD_LIBRARY_PATH puts /opt/old first for libnvJitLink.so.12, libstdc++.so.6",
+    )

@@ -18,5 +18,5 @@ def test_load_errors_are_import_errors() -> None:
     family = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     assert all(issubclass(kind, errors.FreewheelError) for kind in family)
     loads = [kind for kind in family if issubclass(kind, errors.LoadError)]
-    assert len(loads) == 5
+    assert len(loads) == 7
     assert all(issubclass(kind, ImportError) for kind in loads)

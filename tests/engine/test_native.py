@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import freewheel
 from freewheel import errors
 from freewheel._native import Native, check_torch, release, satisfies
 
@@ -72,6 +73,8 @@ def test_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert str(raised.value).endswith('; pip install "torch>=2.4.1,<2.5"')
     assert isinstance(raised.value.__cause__, ImportError)
+    assert isinstance(raised.value, ModuleNotFoundError)  # which a caller may be waiting for
+    assert raised.value.name == "torch"
 
 
 def test_wrong_torch(tmp_path: Path, torch_241: types.ModuleType) -> None:
@@ -84,6 +87,53 @@ def test_wrong_torch(tmp_path: Path, torch_241: types.ModuleType) -> None:
         '2.13.0+cpu is installed; pip install "torch>=2.4.1,<2.5", '
         "or a freewheel wheel whose torch pin takes torch 2.13"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise OSError('libcudart.so.12: cannot open')", "does not import: OSError: libcudart"),
+        ("raise ImportError('undefined symbol: nvJit')", "torch does not import: undefined symbol"),
+        ("raise SystemExit('no licence')", "torch does not import: SystemExit: no licence"),
+        ("import nothing_of_that_name", "torch does not import: No module named 'nothing"),
+        ("", "is no torch"),
+    ],
+)
+def test_b48_a_torch_that_breaks_is_an_import_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    """Whatever it raises, and whatever passes for it."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text(body, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(ImportError, match=r"needs torch>=2\.4\.1,<2\.5, but ") as raised:
+        native(tmp_path, record()).load()
+    assert words in str(raised.value)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+def test_a_folder_named_torch_is_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes any folder for a package."""
+    (tmp_path / "torch").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(errors.TorchMissingError, match="is no torch"):
+        native(tmp_path, record()).load()
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+def test_a_second_interpreter_is_refused_before_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There torch would end the process."""
+    module = types.ModuleType("freewheel._C")
+    module.interpreter = lambda: 3  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "freewheel._C", module)
+    monkeypatch.setattr(freewheel, "_C", module, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(errors.InterpreterError, match="this is interpreter 3; load it in the main"):
+        native(tmp_path, record()).load()
 
 
 @pytest.mark.usefixtures("torch_241")

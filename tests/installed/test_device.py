@@ -3,73 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import freewheel
+from tests.installed.machine import ASK, LIMIT, PACKAGE, ask, start
 from wheelfab.drivers import DriverKind, make_driver, make_management
-
-PACKAGE = Path(freewheel.__file__).parent
-LIMIT = 1.0  # seconds that a hanging driver gets here
-ASK = """
-import json, time
-from dataclasses import asdict
-from freewheel import device
-begun = time.monotonic()
-state = device.state(deep={deep})
-took = time.monotonic() - begun
-print(json.dumps({{**asdict(state), "ready": state.is_ready(), "fallback": state.fallback,
-    "took": took, "count": device.device_count(), "capability": device.capability(),
-    "memory": device.memory()}}))
-"""
-
-
-@pytest.fixture(scope="session")
-def build_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where compiled drivers are kept between sessions, or for this one without a cache."""
-    cache = getattr(request.config, "cache", None)
-    return Path(cache.mkdir("drivers")) if cache else tmp_path_factory.mktemp("drivers")
-
-
-@pytest.fixture(scope="session")
-def driver(build_folder: Path) -> Path:
-    """The folder of the fake ``libcuda.so.1``."""
-    return make_driver(DriverKind.FAKE, build_folder)
-
-
-def start(code: str, folder: Path | None, *options: str, **settings: str) -> Any:
-    """Run ``code`` with this driver, with everything else of the environment dropped."""
-    environment = {"PATH": os.environ.get("PATH", ""), "FREEWHEEL_PROBE_TIMEOUT": str(LIMIT)}
-    if folder is not None:
-        environment["LD_LIBRARY_PATH"] = str(folder)
-    environment.update(settings)
-    command = [sys.executable, *options, "-c", code]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, env=environment
-    )
-
-
-def ask(folder: Path | None, *, deep: bool = False, **settings: str) -> dict[str, Any]:
-    """The state in a fresh interpreter; settings of the fake in small letters, others as given."""
-    given = {
-        name if name.isupper() else f"FAKECUDA_{name.upper()}": value
-        for name, value in settings.items()
-    }
-    done = start(ASK.format(deep=deep), folder, **given)
-    assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    assert bool(answer["fallback"]) != answer["ready"]
-    if not answer["ready"]:  # row 7: as torch's are
-        assert (answer["count"], answer["capability"], answer["memory"]) == (0, None, 0)
-    return answer
 
 
 @pytest.mark.parametrize("devices", ["8.0", "8.0,9.0", ",".join(["8.0", "8.6"] * 4)])
@@ -235,8 +178,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("hidden", ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])
-def test_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
-    """B04: what it lacks is said, nothing is undefined."""
+def test_b04_a_driver_without_a_function(build_folder: Path, hidden: str) -> None:
+    """What it lacks is said, nothing is undefined."""
     answer = ask(make_driver(DriverKind.MISSING_SYMBOL, build_folder, hide=[hidden]))
     assert answer["status"] == "mismatch"
     assert f"has no function {hidden}" in answer["reason"]
@@ -362,52 +305,12 @@ print(len(caught), "has no effect any more" in str(caught[0].message))
     assert start(code, driver).stdout.split() == ["1", "1", "1", "True"]
 
 
-def test_a_fork_asks_anew(driver: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    code = """
-import os
-from freewheel import device
-assert device.state().is_ready() and device.state() is device.state()
-child = os.fork()
-if child == 0:
-    os._exit(0 if device.state().is_ready() else 1)
-print(os.waitpid(child, 0)[1])
-"""
-    assert start(code, driver, FAKECUDA_LOG=str(log)).stdout.split() == ["0"]
-    assert log.read_text(encoding="utf-8").count(" cuInit\n") == 2
-
-
 def test_b13_importing_asks_nothing(driver: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = "import freewheel.device, freewheel.doctor, freewheel.device.judge, freewheel._C"
     done = start(code, driver, FAKECUDA_LOG=str(log), FAKECUDA_FAIL="load=segv")
     assert done.returncode == 0, done.stderr
     assert not log.exists()
-
-
-def test_b13_imports_start_and_open_nothing(driver: Path, tmp_path: Path) -> None:
-    """Every module but ``ops``, which imports torch, seen by the kernel."""
-    strace = shutil.which("strace")
-    if strace is None:
-        pytest.skip("strace is not installed")
-    names = sorted(
-        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-        for path in PACKAGE.rglob("*.py")
-        if path.name not in ("__init__.py", "__main__.py", "ops.py")
-    )
-    trace = tmp_path / "trace"
-    calls = "trace=open,openat,openat2,clone,clone3,fork,vfork,execve"
-    code = f"import freewheel, freewheel._C, {', '.join(names)}"
-    subprocess.run(
-        [strace, "-f", "-o", trace, "-e", calls, sys.executable, "-c", code],
-        env={"LD_LIBRARY_PATH": str(driver)},
-        check=True,
-    )
-    lines = trace.read_text(encoding="utf-8", errors="replace").splitlines()
-    assert sum("_C.abi3.so" in line for line in lines) >= 1  # the trace sees what is opened
-    assert [line for line in lines if "/dev/nvidia" in line or "libcuda.so" in line] == []
-    started = [line for line in lines if re.search(r" (clone3?|v?fork|execve)\(", line)]
-    assert len(started) == 1  # the interpreter itself
 
 
 def test_row_12_a_known_answer_is_cheap(driver: Path) -> None:
@@ -476,74 +379,3 @@ def test_the_program_costs_little_over_the_driver(driver: Path) -> None:
         )
         times.append(time.monotonic() - begun)
     assert min(times) < 0.1  # 10 ms on a machine of its own
-
-
-def doctor(folder: Path | None, *options: str, **settings: str) -> Any:
-    """``python -m freewheel doctor`` in a fresh interpreter."""
-    code = f"import runpy, sys\nsys.argv[1:] = {['doctor', *options]!r}\n"
-    code += "runpy.run_module('freewheel', run_name='__main__', alter_sys=True)"
-    return start(code, folder, **settings)
-
-
-def test_the_doctor_of_a_sound_machine(driver: Path) -> None:
-    done = doctor(driver, FAKECUDA_DEVICES="8.0,7.5")
-    assert done.returncode == 0, done.stderr
-    lines = {line.split("  ")[0]: line for line in done.stdout.splitlines()}
-    assert "525.60.13" in lines["needs driver"]
-    assert "fits" in lines["torch"]
-    assert "runs 8.0" in lines["device 0"]
-    assert "no code for it" in lines["device 1"]
-    assert "ready: 1 device" in lines["verdict"]
-
-
-@pytest.mark.parametrize(
-    ("fail", "code", "status"),
-    [("cuInit=100", 1, "no_device"), ("cuInit=segv", 2, "driver_crashed")],
-)
-def test_the_doctor_for_a_machine(driver: Path, fail: str, code: int, status: str) -> None:
-    done = doctor(driver, "--json", FAKECUDA_FAIL=fail)
-    assert done.returncode == code, done.stderr
-    facts = json.loads(done.stdout)
-    assert facts["state"]["status"] == status
-    assert facts["exit_code"] == code
-    assert facts["next_step"]
-    assert facts["torch"]["fits"]
-    assert facts["wheel"]["archs"] == freewheel.build()["archs"]
-
-
-@pytest.mark.parametrize(
-    ("script", "words"),
-    [
-        ("echo 'GPU 0: Fake (UUID: GPU-1)'", "GPU 0: Fake (UUID: GPU-1) (exit 0)"),
-        ("echo 'No devices were found'; exit 0", "No devices were found (exit 0)"),
-        ("exit 9", "(exit 9)"),
-    ],
-)
-def test_row_28_the_state_is_the_drivers_whatever_nvidia_smi_says(
-    driver: Path, tmp_path: Path, script: str, words: str
-) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    tool.chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    for fail, status in (("", "ready"), ("cuInit=100", "no_device")):
-        facts = json.loads(doctor(driver, "--json", FAKECUDA_FAIL=fail, PATH=path).stdout)
-        assert (facts["state"]["status"], facts["nvidia_smi"]) == (status, words)
-
-
-def test_the_doctor_imports_no_torch(driver: Path) -> None:
-    code = (
-        "import sys\nfrom freewheel.doctor import examine\nexamine()\nprint('torch' in sys.modules)"
-    )
-    assert start(code, driver).stdout.split() == ["False"]
-
-
-def test_the_doctor_sees_that_torch_is_missing(driver: Path, tmp_path: Path) -> None:
-    shutil.copytree(PACKAGE, tmp_path / "freewheel")
-    code = (
-        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom freewheel.doctor import examine\n"
-        "report = examine()\nprint(report.exit_code, report.verdict)"
-    )
-    done = start(code, driver, "-I", "-S")
-    assert done.stdout.startswith("2 broken: the wheel is for torch"), done.stderr
-    assert "torch is not installed" in done.stdout

@@ -90,8 +90,8 @@ def norm(exec, args):
     exec.contents.parallel_for(0, 1000, 1, body, None)
     return 0
 kernels = ctypes.CDLL(str(folder / "_kernels.so")).freewheel_kernels
-kernels.restype = ctypes.POINTER(ctypes.c_int64 * 12)
-table = (ctypes.c_int64 * 12)(*kernels().contents)
+kernels.restype = ctypes.POINTER(ctypes.c_int64 * 14)
+table = (ctypes.c_int64 * 14)(*kernels().contents)
 table[2] = ctypes.cast(norm, ctypes.c_void_p).value
 bind = ctypes.CDLL(str(folder / "_torch.so")).freewheel_bind
 bind.restype = ctypes.c_char_p
@@ -121,13 +121,13 @@ def test_bind_refuses_another_table() -> None:
     freewheel.load()
     bind = ctypes.CDLL(str(PACKAGE / "_torch.so")).freewheel_bind
     bind.restype = ctypes.c_char_p
-    size = 8 * 12
+    size = 8 * 14
     for table, offered in (
         ((size, 99), f"version 99 ({size} bytes)"),
-        ((8, 1), "version 1 (8 bytes)"),
+        ((8, 2), "version 2 (8 bytes)"),
     ):
-        assert bind((ctypes.c_int64 * 12)(*table)).decode() == (
-            f"_kernels offers interface {offered}, but _torch was built for version 1 "
+        assert bind((ctypes.c_int64 * 14)(*table)).decode() == (
+            f"_kernels offers interface {offered}, but _torch was built for version 2 "
             f"({size} bytes): the two come from different builds"
         )
     assert bind(None) == b"_kernels gave no table"
@@ -221,6 +221,8 @@ def test_stub_matches_the_extension() -> None:
     }
     assert set(_C.version()) == keys["_Version"]
     assert set(_C.kernels()) == keys["_Kernels"]
+    assert set(_C.instruction_sets()) == keys["_InstructionSets"]
+    assert set(_C.limits()) == keys["_Limits"]
 
 
 def test_extension_in_a_second_interpreter() -> None:

@@ -142,3 +142,5 @@ const char* fw_cpu_isa(const FwExec* exec) {
   const FwCpuKernels* kernels = fw::CpuKernels(exec);
   return kernels == nullptr ? nullptr : kernels->isa;
 }
+
+const char* fw_cpu_isas(int32_t usable) { return fw::CpuIsas(usable != 0); }

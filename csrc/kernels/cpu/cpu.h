@@ -18,3 +18,6 @@ int32_t fw_cpu_paged_attention_splits(const FwExec* exec, const FwPagedAttention
 
 // "x86-64-v2", "avx2" or "avx512"; null with exec->error filled when none can be used.
 const char* fw_cpu_isa(const FwExec* exec);
+
+// The instruction sets inside, from the least to the best, or only those that this machine runs.
+const char* fw_cpu_isas(int32_t usable);

@@ -41,29 +41,37 @@ int MachineLevel() {
   return avx512 ? 3 : 2;
 }
 
+constexpr int kLevels = 3;
+const FwCpuKernels* const kAll[kLevels] = {&fw_cpu_kernels_v2, &fw_cpu_kernels_avx2,
+                                           &fw_cpu_kernels_avx512};
+
+std::string Names(int levels) {
+  std::string names;
+  for (int i = 0; i < levels; ++i) names += std::string(i > 0 ? " " : "") + kAll[i]->isa;
+  return names;
+}
+
 struct Choice {
   const FwCpuKernels* kernels = nullptr;
   std::string error;
 };
 
 Choice Choose() {
-  static const FwCpuKernels* const all[] = {&fw_cpu_kernels_v2, &fw_cpu_kernels_avx2,
-                                            &fw_cpu_kernels_avx512};
   const int level = MachineLevel();
   const char* forced = std::getenv("FREEWHEEL_ISA");
   if (forced == nullptr || *forced == '\0') {
-    if (level > 0) return {all[level - 1], ""};
+    if (level > 0) return {kAll[level - 1], ""};
     return {nullptr, "this CPU lacks x86-64-v2 (SSE4.2, POPCNT), the least that freewheel runs on"};
   }
   std::string known;
-  for (int i = 0; i < 3; ++i) {
-    if (std::string(forced) == all[i]->isa) {
-      if (i < level) return {all[i], ""};
+  for (int i = 0; i < kLevels; ++i) {
+    if (std::string(forced) == kAll[i]->isa) {
+      if (i < level) return {kAll[i], ""};
       return {nullptr, "FREEWHEEL_ISA=" + std::string(forced) +
                            ": this machine lacks it; the best here is " +
-                           (level > 0 ? all[level - 1]->isa : "less than x86-64-v2")};
+                           (level > 0 ? kAll[level - 1]->isa : "less than x86-64-v2")};
     }
-    known += std::string(i > 0 ? ", " : "") + all[i]->isa;
+    known += std::string(i > 0 ? ", " : "") + kAll[i]->isa;
   }
   return {nullptr, "FREEWHEEL_ISA=" + std::string(forced).substr(0, 64) +
                        ": no such instruction set in this library; it has " + known};
@@ -77,6 +85,12 @@ const FwCpuKernels* CpuKernels(const FwExec* exec) {
     std::snprintf(exec->error, static_cast<size_t>(exec->error_size), "%s", choice.error.c_str());
   }
   return choice.kernels;
+}
+
+const char* CpuIsas(bool usable) {
+  static const std::string built = Names(kLevels);
+  static const std::string runs = Names(MachineLevel());
+  return (usable ? runs : built).c_str();
 }
 
 }  // namespace fw

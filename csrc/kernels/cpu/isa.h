@@ -25,4 +25,7 @@ namespace fw {
 // FREEWHEEL_ISA names an instruction set that this machine or this library lacks.
 const FwCpuKernels* CpuKernels(const FwExec* exec);
 
+// The instruction sets of this library, from the least to the best, or those that the machine runs.
+const char* CpuIsas(bool usable);
+
 }  // namespace fw

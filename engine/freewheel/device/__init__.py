@@ -13,8 +13,8 @@ Environment:
 from __future__ import annotations
 
 from freewheel.device.query import capability, device_count, memory, state
-from freewheel.device.record import Asked, Device, DeviceState, Fallback, Status
-from freewheel.device.requirement import DeviceRequirement
+from freewheel.device.record import Asked, Device, DeviceState, Fallback, Layer, Status
+from freewheel.device.requirement import DeviceRequirement, Needs
 
 __all__ = [
     "Asked",
@@ -22,6 +22,8 @@ __all__ = [
     "DeviceRequirement",
     "DeviceState",
     "Fallback",
+    "Layer",
+    "Needs",
     "Status",
     "capability",
     "device_count",

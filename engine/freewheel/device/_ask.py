@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 _MAX_DEVICES = 64
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _CAPABILITY = {"major": 75, "minor": 76}
 
 
@@ -95,8 +96,20 @@ def _device(cuda: ctypes.CDLL, ordinal: int, *, deep: bool) -> dict[str, Any]:
     return found
 
 
+def _leave_nothing() -> None:
+    """Neither a core file nor a process that outlives the one that asks."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    except (ImportError, OSError, ValueError, AttributeError):
+        pass  # asking goes before tidiness
+
+
 def main(arguments: list[str]) -> None:
     """Answer on the descriptor given, and leave without anyone's exit handlers."""
+    _leave_nothing()
     descriptor = int(arguments[0])
     answer = ask(descriptor, deep="--deep" in arguments)
     os.write(descriptor, f"{json.dumps(answer)}\n".encode())

@@ -27,6 +27,23 @@ class Answer:
     problems: tuple[str, ...] = ()  # why a way of asking was given up
 
 
+def number(value: object) -> int | None:
+    """A whole number of the child's object that fits in 64 bits; anything else is ``None``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(1 << 63) <= value < 1 << 63 else None
+
+
+def text(value: object) -> str | None:
+    """A text of the child's object."""
+    return value if isinstance(value, str) else None
+
+
+def code_of(result: object) -> int | None:
+    """The driver's code in ``{"code": 100, "name": "CUDA_ERROR_NO_DEVICE", "text": …}``."""
+    return number(result.get("code")) if isinstance(result, dict) else None
+
+
 def ending(answer: Answer) -> str:
     """How the child ended, in words."""
     if answer.signal is not None:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +45,7 @@ def ask(
     ways: list[tuple[Asked, tuple[str, ...]]] = [
         (Asked.PROGRAM, (program, str(_DESCRIPTOR), *extra))
     ]
-    if _is_python(python):
+    if is_python(python):
         command = (python, "-I", "-S", SCRIPT, str(_DESCRIPTOR), *extra)
         ways.append((Asked.PYTHON, command))
     problems: list[str] = []
@@ -52,7 +53,7 @@ def ask(
     for how, command in ways:
         remaining = max(begun + limit - time.monotonic(), 0.0)
         try:
-            answer = _converse(how, command, environment, remaining, wait)
+            answer = converse(how, command, environment, remaining, wait=wait)
         except OSError as error:
             problems.append(f"{command[0]} cannot be started: {error.strerror or error}")
             continue
@@ -67,18 +68,30 @@ def _with(answer: Answer, problems: Sequence[str], begun: float) -> Answer:
     return replace(answer, problems=tuple(problems), seconds=time.monotonic() - begun)
 
 
-def _is_python(path: str) -> bool:
+def is_python(path: str) -> bool:
     """Whether it is an interpreter: an application that embeds Python may name itself."""
     name = os.path.basename(path).lower()
     return name.startswith(("python", "pypy")) and os.access(path, os.X_OK)
 
 
-def _converse(
-    how: Asked, command: Sequence[str], environment: Mapping[str, str], limit: float, wait: _Wait
+def converse(
+    how: Asked,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    limit: float,
+    *,
+    wait: _Wait = os.waitpid,
+    slow: float = _SLOW,
 ) -> Answer:
+    """Start a process that writes its steps and one JSON object to descriptor 3; listen to it.
+
+    After ``slow`` seconds a warning says that the driver has not answered. Raises ``OSError`` when
+    the process cannot be started.
+    """
     for pid in list(_unreaped):
         if _reap(pid, 0.0, wait) is not None:
-            _unreaped.remove(pid)
+            with suppress(ValueError):  # another thread was quicker
+                _unreaped.remove(pid)
     reader, writer = os.pipe()
     try:
         pid = _start(command, environment, writer)
@@ -89,7 +102,7 @@ def _converse(
         os.close(writer)
     deadline = time.monotonic() + limit
     try:
-        text, ended = _listen(reader, deadline)
+        text, ended = _listen(reader, deadline, slow)
     except BaseException:  # an interrupt, or a handler that raises
         _finish(pid, wait, kill=True)
         raise
@@ -145,12 +158,12 @@ def _start(command: Sequence[str], environment: Mapping[str, str], writer: int) 
         os.close(high)
 
 
-def _listen(reader: int, deadline: float) -> tuple[bytes, bool]:
+def _listen(reader: int, deadline: float, patience: float = _SLOW) -> tuple[bytes, bool]:
     """What the child writes until its answer, its end (then ``True``) or the deadline."""
     poller = select.poll()
     poller.register(reader, select.POLLIN)
     text = b""
-    slow = min(time.monotonic() + _SLOW, deadline)
+    slow = min(time.monotonic() + patience, deadline)
     while True:
         now = time.monotonic()
         if now >= deadline:
@@ -164,7 +177,7 @@ def _listen(reader: int, deadline: float) -> tuple[bytes, bool]:
         text += chunk
         if not chunk or len(text) > _MAX_BYTES:
             return text, True
-        if text.endswith(b"}\n"):
+        if text.endswith(b"}\n") and _parse(text)[0] is not None:
             return text, True
 
 
@@ -181,16 +194,18 @@ def _say_slow(text: bytes, deadline: float) -> None:
 
 def _parse(text: bytes) -> tuple[Mapping[str, Any] | None, str]:
     """The answer, if it is whole, and the last step that was begun."""
-    step, data = "", None
+    step = ""
+    data: Mapping[str, Any] | None = None
     for line in text.split(b"\n")[:-1]:
         if line.startswith(b"step "):
             step = line[5:].decode(errors="replace")
         elif line.startswith(b"{"):
             try:
-                data = json.loads(line)
-            except ValueError:
-                data = None
-    return data if isinstance(data, dict) else None, step
+                given = json.loads(line)
+            except (ValueError, RecursionError):  # a library may write to any descriptor
+                continue
+            data = given if isinstance(given, dict) and "schema" in given else data
+    return data, step
 
 
 def _reap(pid: int, until: float, wait: _Wait) -> int | None:

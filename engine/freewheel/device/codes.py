@@ -5,6 +5,14 @@ from __future__ import annotations
 from freewheel.device.record import Status
 
 INSTALL = "install the NVIDIA driver; in a container, start it with the NVIDIA runtime (--gpus all)"
+INSTALL_WSL = (
+    "install the NVIDIA driver in Windows, which puts libcuda.so.1 into /usr/lib/wsl/lib, and none "
+    "in Linux; /dev/dxg needs WSL 2"
+)
+LOAD_UVM = (
+    "load the module (modprobe nvidia_uvm, nvidia-modprobe -u -c 0); in a container, let "
+    "/dev/nvidia-uvm in"
+)
 ONE_DRIVER = (
     "let the loader find one libcuda.so.1 only, that of the running kernel module: remove compat "
     "and stub folders from LD_LIBRARY_PATH and the loader's cache, or reboot after an upgrade"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 LIBRARY = "libcuda.so.1"
 _LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
+_SIGNS = ("nvidiactl", "nvidia0", "nvidia-uvm")
 _WSL_FOLDER = "usr/lib/wsl/lib"
 _DEFAULT_FOLDERS = (
     "lib/x86_64-linux-gnu",
@@ -35,7 +37,15 @@ class Library:
 
     path: str
     release: str | None
-    by: str  # LD_LIBRARY_PATH, loader cache, default folder, WSL
+    by: str  # LD_PRELOAD, LD_LIBRARY_PATH, loader cache, default folder, WSL
+
+    @property
+    def is_compat(self) -> bool:
+        """Whether it lies in a forward-compatibility folder, which is for data-centre GPUs only."""
+        return "/compat/" in self.path
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.release or 'release unknown'}, {self.by})"
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Files:
     nodes: tuple[str, ...]  # nvidia0, nvidiactl, nvidia-uvm
     dxg: bool
     libraries: tuple[Library, ...]
+    wsl: bool = False  # by the kernel's own text; GPUs are there through /dev/dxg only
 
     @property
     def any_sign(self) -> bool:
@@ -55,16 +66,26 @@ class Files:
 
 def read_files(environment: Mapping[str, str], *, root: str = "/") -> Files:
     """Look at the machine under ``root``; never raises, opens nothing under ``/dev``."""
-    try:
-        names = sorted(name for name in os.listdir(os.path.join(root, "dev")))
-    except OSError:
-        names = []
+    dxg = os.path.exists(os.path.join(root, "dev/dxg"))
+    wsl = dxg or b"microsoft" in _read(os.path.join(root, "proc/version")).lower()
     return Files(
         module_version=_module_version(root),
-        nodes=tuple(name for name in names if name.startswith("nvidia")),
-        dxg="dxg" in names,
-        libraries=tuple(_libraries(environment, root, dxg="dxg" in names)),
+        nodes=_nodes(root),
+        dxg=dxg,
+        libraries=tuple(_libraries(environment, root, wsl=wsl)),
+        wsl=wsl,
     )
+
+
+def _nodes(root: str) -> tuple[str, ...]:
+    """NVIDIA's device nodes; the folder is only listed where one is, as that takes longest."""
+    folder = os.path.join(root, "dev")
+    if not any(os.path.exists(f"{folder}/{name}") for name in _SIGNS):
+        return ()
+    try:
+        return tuple(sorted(name for name in os.listdir(folder) if name.startswith("nvidia")))
+    except OSError:
+        return ()
 
 
 def _module_version(root: str) -> str | None:
@@ -76,31 +97,55 @@ def _module_version(root: str) -> str | None:
     return text.decode(errors="replace").strip() or None
 
 
-def _libraries(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[Library]:
+def _libraries(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[Library]:
     """In the order in which the loader looks; each file once."""
-    seen: set[str] = set()
-    for by, folder_or_file in _places(environment, root, dxg=dxg):
+    seen: set[tuple[int, int]] = set()
+    for by, folder_or_file in _places(environment, root, wsl=wsl):
         path = os.path.join(root, folder_or_file.lstrip("/"))
-        if not os.path.isfile(path):
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
             continue
-        real = os.path.realpath(path)
-        if real in seen:
+        file = (status.st_dev, status.st_ino)
+        if file in seen or not stat.S_ISREG(status.st_mode):
             continue
-        seen.add(real)
-        release = _RELEASE.search(real)
+        seen.add(file)
+        release = _RELEASE.search(os.path.realpath(path) if os.path.islink(path) else path)
         yield Library(path=path, release=release[1] if release else None, by=by)
 
 
-def _places(environment: Mapping[str, str], root: str, *, dxg: bool) -> Iterator[tuple[str, str]]:
-    for folder in re.split("[:;]", environment.get("LD_LIBRARY_PATH", "")):
-        if folder:
-            yield "LD_LIBRARY_PATH", os.path.join(os.path.abspath(folder), LIBRARY)
+def _places(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[tuple[str, str]]:
+    for path in re.split("[: ]", environment.get("LD_PRELOAD", "")):
+        if os.path.basename(path) == LIBRARY:
+            yield "LD_PRELOAD", path
+    for folder in search_path(environment):
+        yield "LD_LIBRARY_PATH", os.path.join(folder, LIBRARY)
     for path in cached_paths(_read(os.path.join(root, "etc/ld.so.cache")), LIBRARY):
         yield "loader cache", path
     for folder in _DEFAULT_FOLDERS:
         yield "default folder", f"{folder}/{LIBRARY}"
-    if dxg:
+    if wsl:
         yield "WSL", f"{_WSL_FOLDER}/{LIBRARY}"
+
+
+def search_path(environment: Mapping[str, str]) -> list[str]:
+    """The folders of ``LD_LIBRARY_PATH`` as the loader takes them: an empty entry is this one.
+
+    What is no folder is left in: it holds no library.
+    """
+    value = environment.get("LD_LIBRARY_PATH", "")
+    if not value:
+        return []
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        here = "/nonexistent"
+    return [os.path.normpath(os.path.join(here, folder)) for folder in re.split("[:;]", value)]
+
+
+def is_default_folder(folder: str) -> bool:
+    """Whether the loader looks there anyway."""
+    return folder.strip("/") in _DEFAULT_FOLDERS
 
 
 def cached_paths(cache: bytes, name: str) -> list[str]:

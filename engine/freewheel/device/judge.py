@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from freewheel.device.answer import Answer, ending
-from freewheel.device.codes import CODES, INSTALL, ONE_DRIVER
+from freewheel.device.answer import Answer, code_of, ending, number, text
+from freewheel.device.codes import CODES, INSTALL, INSTALL_WSL, LOAD_UVM, ONE_DRIVER
 from freewheel.device.files import LIBRARY, Files
+from freewheel.device.layers import layers_of
+from freewheel.device.notes import lacks_uvm, notes_of, skew
 from freewheel.device.record import Asked, Device, DeviceState, Status
+from freewheel.device.shadows import Shadow
 from freewheel.device.visible import visible_devices
 from freewheel.device.wheel import Wheel, choose_image
 
@@ -26,6 +29,7 @@ class Seen:
     wheel: Wheel
     visible: str | None = None  # CUDA_VISIBLE_DEVICES
     deep: bool = False
+    shadows: tuple[Shadow, ...] = ()
 
 
 def judge(seen: Seen) -> DeviceState:
@@ -33,10 +37,10 @@ def judge(seen: Seen) -> DeviceState:
     answer = seen.answer
     data: Mapping[str, Any] = (answer.data if answer else None) or {}
     libraries = tuple(library.path for library in seen.files.libraries)
-    library = data.get("library") or (libraries[0] if libraries else None)
+    library = text(data.get("library")) or (libraries[0] if libraries else None)
     state = replace(
         _judge(seen, data, library),
-        driver_version=data.get("driver_version"),
+        driver_version=number(data.get("driver_version")),
         module_version=seen.files.module_version,
         library=library,
         libraries=libraries,
@@ -44,14 +48,16 @@ def judge(seen: Seen) -> DeviceState:
         asked=answer.how if answer else Asked.NOT_ASKED,
         deep=seen.deep,
         seconds=answer.seconds if answer else 0.0,
+        layers=layers_of(seen.files, answer),
     )
-    return replace(state, notes=(*state.notes, *_notes(seen, state)))
+    notes = notes_of(seen.files, answer, seen.visible, seen.shadows)
+    return replace(state, notes=tuple(note for note in notes if note not in state.reason))
 
 
 def _judge(seen: Seen, data: Mapping[str, Any], library: str | None) -> DeviceState:
     answer = seen.answer
     if answer is None:
-        return _no_library()
+        return _no_library(seen.files)
     return _no_answer(answer, library) if answer.data is None else _answered(seen, data, library)
 
 
@@ -61,30 +67,41 @@ def _answered(seen: Seen, data: Mapping[str, Any], library: str | None) -> Devic
     if "missing" in data:
         return DeviceState(
             Status.MISMATCH,
-            f"{library or 'libcuda.so.1'} has no function {data['missing']}: it is broken, or not "
+            f"{library or LIBRARY} has no function {data['missing']}: it is broken, or not "
             "a driver library",
             "reinstall the NVIDIA driver, or take this library out of the search path",
         )
     for call, key in (("cuInit", "initialised"), ("cuDeviceGetCount", "counted")):
-        code = _code(data.get(key))
+        code = code_of(data.get(key))
+        if code is None:
+            return DeviceState(
+                Status.UNKNOWN,
+                f"the process that asked the driver gave no result of {call}",
+                "install freewheel again",
+            )
         if code != 0:
             return _by_code(seen, call, data.get(key), code)
-    if not data.get("devices"):
+    given = data.get("devices")
+    devices = (
+        [entry for entry in given if isinstance(entry, dict)] if isinstance(given, list) else []
+    )
+    if not devices:
         return _by_code(seen, "cuDeviceGetCount", None, 100)
-    return _with_devices(seen, data)
+    return _with_devices(seen, data, devices)
 
 
-def _no_library() -> DeviceState:
+def _no_library(files: Files) -> DeviceState:
+    mend = INSTALL_WSL if files.wsl else INSTALL
     return DeviceState(
         Status.CUDA_UNAVAILABLE,
         "no NVIDIA driver: there is no libcuda.so.1 where the loader looks",
-        INSTALL + "; without a GPU nothing is needed, CPU operations work",
+        mend + "; without a GPU nothing is needed, CPU operations work",
     )
 
 
 def _no_answer(answer: Answer, library: str | None) -> DeviceState:
     where = f" in {answer.step}" if answer.step else ""
-    named = library or "libcuda.so.1"
+    named = library or LIBRARY
     if answer.how is Asked.FAILED:
         return DeviceState(
             Status.UNKNOWN,
@@ -113,7 +130,8 @@ def _not_loaded(seen: Seen, error: str, library: str | None) -> DeviceState:
             signs.append(f"kernel module {seen.files.module_version}")
         there = f" although there is {' and '.join(signs)}" if signs else ""
         reason = f"no NVIDIA driver library{there}: {error}"
-        return DeviceState(Status.CUDA_UNAVAILABLE, reason, INSTALL)
+        mend = INSTALL_WSL if seen.files.wsl else INSTALL
+        return DeviceState(Status.CUDA_UNAVAILABLE, reason, mend)
     if "cannot open shared object file: No such file" in error and LIBRARY in error:
         return DeviceState(
             Status.CUDA_UNAVAILABLE,
@@ -132,33 +150,33 @@ def _by_code(seen: Seen, call: str, result: Any, code: int) -> DeviceState:  # n
         code, (Status.UNKNOWN, "", "reinstall the NVIDIA driver, or restart the machine")
     )
     given = result if isinstance(result, dict) else {}
-    name = f" ({given['name']}: {given.get('text')})" if given.get("name") else ""
-    text = f"{call} returned {code}{name}" if result is not None else "the driver shows no device"
-    skew = _skew(seen.files)
+    name = f" ({given['name']}: {given.get('text')})" if text(given.get("name")) else ""
+    answer = f"{call} returned {code}{name}" if result is not None else "the driver shows no device"
+    skewed = skew(seen.files)
     if status is Status.NO_DEVICE and seen.visible is not None:
         sentence = visible_devices(seen.visible).sentence(seen.visible) or (
             f"no device that CUDA_VISIBLE_DEVICES={seen.visible!r} names is there"
         )
-        reason, next_step = f"{sentence} ({text})", "unset CUDA_VISIBLE_DEVICES or mend it"
+        reason, next_step = f"{sentence} ({answer})", "unset CUDA_VISIBLE_DEVICES or mend it"
         return DeviceState(status, reason, next_step, code=code)
-    if skew and status in (Status.UNKNOWN, Status.MISMATCH):
-        return DeviceState(Status.MISMATCH, f"{skew}; {text}", ONE_DRIVER, code=code)
-    reason = f"{meaning}: {text}" if meaning else text
+    if skewed and status in (Status.UNKNOWN, Status.MISMATCH):
+        return DeviceState(Status.MISMATCH, f"{skewed}; {answer}", ONE_DRIVER, code=code)
+    if status is Status.UNKNOWN and lacks_uvm(seen.files):
+        reason = f"/dev/nvidia-uvm is missing, which CUDA needs: {answer}"
+        return DeviceState(status, reason, LOAD_UVM, code=code)
+    compat = next((item for item in seen.files.libraries if item.is_compat), None)
+    if status is Status.MISMATCH and compat is not None:
+        meaning = f"{meaning} (it is {compat})"
+    reason = f"{meaning}: {answer}" if meaning else answer
     return DeviceState(status, reason, next_step, code=code)
 
 
-def _skew(files: Files) -> str:
-    """Library and kernel module of different releases, in words."""
-    release = files.libraries[0].release if files.libraries else None
-    if release is None or files.module_version is None or release == files.module_version:
-        return ""
-    return f"libcuda is {release}, the kernel module {files.module_version}"
-
-
-def _with_devices(seen: Seen, data: Mapping[str, Any]) -> DeviceState:
+def _with_devices(
+    seen: Seen, data: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
+) -> DeviceState:
     wheel = seen.wheel
-    devices = tuple(_device(entry, wheel) for entry in data["devices"])
-    version = data.get("driver_version") or 0
+    devices = tuple(_device(entry, wheel) for entry in entries)
+    version = number(data.get("driver_version")) or 0
     found = DeviceState(Status.READY, "", devices=devices)
     if not wheel.archs:
         what = "this wheel holds" if wheel.built else "this is a source tree, with"
@@ -226,24 +244,23 @@ def _match(found: DeviceState, wheel: Wheel, *, refuse_ptx: bool, version: int) 
 def _ready(state: DeviceState, wheel: Wheel) -> str:
     usable = [device for device in state.devices if device.image is not None and not device.note]
     plural = "s" if len(usable) > 1 else ""
-    text = f"{len(usable)} device{plural} with code in the wheel for CUDA {wheel.cuda}"
+    ready = f"{len(usable)} device{plural} with code in the wheel for CUDA {wheel.cuda}"
     others = [device for device in state.devices if device not in usable]
-    return text + "".join(f"; not device {item.ordinal}: {item.note}" for item in others)
+    return ready + "".join(f"; not device {item.ordinal}: {item.note}" for item in others)
 
 
 def _device(entry: Mapping[str, Any], wheel: Wheel) -> Device:
-    capability = None
-    if isinstance(entry.get("major"), int) and isinstance(entry.get("minor"), int):
-        capability = (entry["major"], entry["minor"])
-    digits = entry.get("uuid")
-    mig = bool(entry.get("mig"))
-    free = entry.get("free_in_context")
+    major, minor = number(entry.get("major")), number(entry.get("minor"))
+    capability = None if major is None or minor is None else (major, minor)
+    digits = text(entry.get("uuid"))
+    mig = entry.get("mig") is True
+    free = number(entry.get("free_in_context"))
     return Device(
-        ordinal=int(entry.get("ordinal", 0)),
-        name=entry.get("name"),
+        ordinal=number(entry.get("ordinal")) or 0,
+        name=text(entry.get("name")),
         capability=capability,
-        total_memory=entry.get("total_memory"),
-        free_memory=entry.get("free_memory") if free is None else free,
+        total_memory=number(entry.get("total_memory")),
+        free_memory=number(entry.get("free_memory")) if free is None else free,
         uuid=f"{'MIG' if mig else 'GPU'}-{digits}" if digits else None,
         mig=mig,
         image=choose_image(wheel.archs, capability) if capability else None,
@@ -254,40 +271,20 @@ def _device(entry: Mapping[str, Any], wheel: Wheel) -> Device:
 def _obstacle(entry: Mapping[str, Any]) -> str:
     """Why nobody can use the device now, or ``""``."""
     for key, call in (("get", "cuDeviceGet"), ("context", "cuDevicePrimaryCtxRetain")):
-        code = _code(entry.get(key, {"code": 0}))
+        code = code_of(entry[key]) if key in entry else 0
+        if code is None:
+            return f"{call} gave no result"
         if code != 0:
             known = CODES.get(code)
             return f"{call} returned {code}" + (f", {known[1]}" if known else "")
-    mode, free = entry.get("compute_mode"), entry.get("free_memory")
+    mode, free = number(entry.get("compute_mode")), number(entry.get("free_memory"))
     if mode == _PROHIBITED:
         return "its compute mode is prohibited"
-    if mode == _EXCLUSIVE and entry.get("processes"):
+    if mode == _EXCLUSIVE and number(entry.get("processes")):
         return "another process has it exclusively"
-    if isinstance(free, int) and free < _LEAST_MEMORY:
+    if free is not None and free < _LEAST_MEMORY:
         return f"only {free >> 20} MiB of its memory are free"
     return ""
-
-
-def _notes(seen: Seen, state: DeviceState) -> list[str]:
-    answer = seen.answer
-    notes = list(answer.problems) if answer and answer.how is not Asked.FAILED else []
-    sentence = visible_devices(seen.visible).sentence(seen.visible)
-    if sentence and sentence not in state.reason:
-        notes.append(sentence)
-    skew = _skew(seen.files)
-    if skew and skew not in state.reason:
-        notes.append(skew)
-    if len(state.libraries) > 1:
-        notes.append(f"the loader can reach several libcuda.so.1: {', '.join(state.libraries)}")
-    nodes = seen.files.nodes
-    if "nvidiactl" in nodes and "nvidia-uvm" not in nodes:
-        notes.append("/dev/nvidia-uvm is missing, which CUDA needs: load nvidia_uvm")
-    return notes
-
-
-def _code(result: Any) -> int:  # noqa: ANN401 - JSON
-    code = result.get("code") if isinstance(result, dict) else None
-    return code if isinstance(code, int) else -1
 
 
 def _title(device: Device) -> str:
@@ -296,8 +293,8 @@ def _title(device: Device) -> str:
 
 
 def _named(version: int, release: str | None) -> str:
-    text = f"a driver for CUDA {release_name(version)}"
-    return f"{text} ({release} or later)" if release else text
+    name = f"a driver for CUDA {release_name(version)}"
+    return f"{name} ({release} or later)" if release else name
 
 
 def release_name(version: int) -> str:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
-import sys
+from dataclasses import dataclass
 
+from freewheel.device import use
 from freewheel.device.record import Device, DeviceState, Status
 
 _LIMIT = 30.0  # seconds
 _LONGEST = 3600.0
-_NOT_INITIALISED = 3  # CUDA_ERROR_NOT_INITIALIZED
 
 _Key = tuple[int, "str | bytes | None", bool]
 # The bytes behind os.environ, where it has them: its own look-up of an absent name takes over 1 us.
 _BYTES: dict[bytes, bytes] | None = getattr(os.environ, "_data", None)
 _known: dict[_Key, DeviceState] = {}
+
+
+@dataclass
+class _Latest:
+    """The last question, and its answer, which goes on where CUDA came into use in between."""
+
+    key: _Key | None = None
+    state: DeviceState | None = None
+
+
+_latest = _Latest()
 
 
 def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
@@ -24,20 +35,22 @@ def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
     answer is known. It returns within ``FREEWHEEL_PROBE_TIMEOUT`` seconds (30) and half a second.
     """
     key = (os.getpid(), _visible(), deep)
-    known = _known.get(key)
-    if known is not None and not fresh:
-        return known
-    earlier = _frozen(key)
-    if earlier is not None:
-        _known[key] = earlier
-        return earlier
+    if key == _latest.key and not fresh and _latest.state is not None:
+        return _latest.state
+    found = _frozen(key) or (None if fresh else _known.get(key)) or _answer(deep=deep)
+    _known[key] = found
+    _latest.key, _latest.state = key, found
+    return found
+
+
+def _answer(*, deep: bool) -> DeviceState:
     try:
-        found = _ask(deep=deep)
+        found = _forked() or _ask(deep=deep)
     except Exception as error:  # noqa: BLE001 - whoever asks for a state gets one
-        found = DeviceState(
+        return DeviceState(
             Status.UNKNOWN, f"the driver could not be asked: {type(error).__name__}: {error}"
         )
-    _known[key] = found
+    use.watch.sound = use.watch.sound or bool(found.devices)
     return found
 
 
@@ -73,6 +86,7 @@ def _find(ordinal: int) -> Device | None:
 def _ask(*, deep: bool) -> DeviceState:
     from freewheel.device.files import read_files
     from freewheel.device.judge import Seen, judge
+    from freewheel.device.shadows import shadows
     from freewheel.device.wheel import installed_wheel
 
     environment = dict(os.environ)
@@ -89,7 +103,23 @@ def _ask(*, deep: bool) -> DeviceState:
             wheel=installed_wheel(),
             visible=environment.get("CUDA_VISIBLE_DEVICES"),
             deep=deep,
+            shadows=shadows(environment),
         )
+    )
+
+
+def _forked() -> DeviceState | None:
+    """The state of a process whose parent had used CUDA, whatever a fresh process would get."""
+    user = use.used_before_fork()
+    if user is None:
+        return None
+    named = f"process {user}" if user else "the parent process"
+    return DeviceState(
+        Status.FORKED,
+        f"CUDA was first used in {named} before it forked process {os.getpid()}, and a driver does "
+        "not survive a fork",
+        'start workers with spawn (multiprocessing.get_context("spawn")), or use CUDA only after '
+        "forking",
     )
 
 
@@ -103,40 +133,27 @@ def time_limit(environment: dict[str, str]) -> float:
 
 
 def _frozen(key: _Key) -> DeviceState | None:
-    """The answer for an earlier CUDA_VISIBLE_DEVICES of this process, if CUDA is in use by now."""
-    earlier = [
-        (other, found)
-        for other, found in _known.items()
-        if other[0] == key[0] and other[1] != key[1]
-    ]
-    if not earlier or not _in_use():
+    """The last answer, if CUDA is in use by now and CUDA_VISIBLE_DEVICES has changed."""
+    last, found = _latest.key, _latest.state
+    if last is None or last[0] != key[0] or last[1] == key[1]:
         return None
-    import warnings
-
-    (_, before, _), found = earlier[0]
-    was, now = (os.fsdecode(item) if isinstance(item, bytes) else item for item in (before, key[1]))
-    warnings.warn(
+    if found is None or not use.is_used(sound=use.watch.sound):
+        return None
+    was, now = (
+        os.fsdecode(item) if isinstance(item, bytes) else item for item in (last[1], key[1])
+    )
+    _warn(
         f"CUDA_VISIBLE_DEVICES changed from {was!r} to {now!r} after CUDA was first used in this "
-        "process; it has no effect any more",
-        RuntimeWarning,
-        stacklevel=3,
+        "process; it has no effect any more"
     )
     return found
 
 
-def _in_use() -> bool:
-    """Whether this process has initialised CUDA. Loads nothing and initialises nothing."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        try:
-            if torch.cuda.is_initialized():
-                return True
-        except AttributeError:
-            pass  # half imported
-    import ctypes
+def _warn(text: str) -> None:
+    import logging
+    import warnings
 
     try:
-        cuda = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        return bool(cuda.cuCtxGetCurrent(ctypes.byref(ctypes.c_void_p())) != _NOT_INITIALISED)
-    except (OSError, AttributeError):
-        return False
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+    except RuntimeWarning:  # where warnings are errors, a state is an answer all the same
+        logging.getLogger("freewheel.device").warning(text)

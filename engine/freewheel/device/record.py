@@ -24,6 +24,7 @@ class Status(_Word):
     NO_IMAGE = "no_image"  # the wheel has no device code for any device
     DRIVER_CRASHED = "driver_crashed"  # it killed or ended the process that asked it
     DRIVER_HUNG = "driver_hung"
+    FORKED = "forked"  # CUDA was used before this process was forked, which no driver survives
     UNKNOWN = "unknown"  # an answer that is none of the above; see ``code``
 
 
@@ -52,6 +53,7 @@ _FALLBACK = {
     Status.NO_IMAGE: Fallback.FAIL,
     Status.DRIVER_CRASHED: Fallback.FAIL,
     Status.DRIVER_HUNG: Fallback.FAIL,
+    Status.FORKED: Fallback.FAIL,
     Status.UNKNOWN: Fallback.FAIL,
 }
 
@@ -77,13 +79,29 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """One step of asking: ``files``, ``dlopen``, ``cuInit``, ``count`` or ``devices``.
+
+    ``passed`` is ``None`` where it was not reached. ``code`` and ``name`` are the driver's result.
+    The first layer only explains: the others are asked whatever it found.
+    """
+
+    layer: str
+    passed: bool | None
+    reason: str
+    code: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True)
 class DeviceState:
     """The machine's CUDA devices as this wheel can use them, at the time of asking.
 
     ``driver_version`` is cuDriverGetVersion's number (12040 for CUDA 12.4), ``module_version`` the
     kernel module's release (``535.309.01``), ``library`` the ``libcuda.so.1`` that is loaded.
     ``libraries`` are all that the loader can reach, in its order. ``code`` is the driver's result
-    where one explains the status. ``notes`` are findings that did not decide it.
+    where one explains the status. ``notes`` are findings that did not decide it, ``layers`` how far
+    the asking came.
     """
 
     status: Status
@@ -100,6 +118,7 @@ class DeviceState:
     deep: bool = False
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    layers: tuple[Layer, ...] = ()
 
     def is_ready(self) -> bool:
         """Whether a CUDA operation of freewheel can run on at least one device."""
