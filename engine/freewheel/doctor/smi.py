@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass
 
 _MOST_BYTES = 1 << 16  # that are read
-_SHOWN = 2000  # characters
+_SHOWN = 1000  # characters
 _GRACE = 0.3  # seconds for a killed one to be reaped
 _DEVICE = re.compile(r"^GPU \d+: ", re.MULTILINE)
 
