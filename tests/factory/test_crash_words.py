@@ -152,6 +152,36 @@ def test_the_shortest_command_has_what_matters_only() -> None:
     assert line == "env -i 'BAD=x y' /bin/python -c 'import b; b.boom()'"
 
 
+STACK = """Current thread 0x1 (most recent call first):
+  File "/x/{}.py", line 1 in load
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "same", "other"),
+    [
+        (1, "ImportError: broken", "NameError: name 'a' is not defined"),
+        (-11, STACK.format("a"), STACK.format("b")),
+    ],
+)
+def test_another_crash_with_the_same_ending_is_not_taken_for_it(
+    code: int, same: str, other: str
+) -> None:
+    def run(argv: Sequence[str], environment: Mapping[str, str], _: float) -> Completed:
+        whole = "import a" in argv[-1] and "A" in environment
+        return done(code, same if whole else other)
+
+    command = CrashedCommand(
+        argv=("/bin/python", "-c", "import json\nimport a\na.load()"),
+        environment={"A": "1", "B": "2"},
+        stage="a",
+        place="here",
+    )
+    shortest = Reruns(command, ending_of(done(code)), run, 9.0).shortest()
+    assert shortest.argv == ("/bin/python", "-c", "import a")
+    assert shortest.environment == {"A": "1"}
+
+
 def test_the_number_of_reruns_is_bounded() -> None:
     counter = itertools.count()
     reruns = fake(counter, every=10_000)
