@@ -1,0 +1,120 @@
+"""The report of hosts on disk, its table, and the two pages that are made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factory.cellmaker import cells
+from tests.factory.hostmaker import host
+from tests.factory.matrixmaker import MATRIX, load
+from tests.factory.wheelmaker import make_cell
+from wheelfab.errors import UsageError
+from wheelfab.hosts.pages import hosts_page, no_gpu_page, write_pages
+from wheelfab.hosts.report import (
+    COLUMNS,
+    Count,
+    HostResult,
+    Verdict,
+    not_run,
+    read_report,
+    report_path,
+    rows,
+    write_report,
+)
+from wheelfab.wheel import read_wheel
+
+MACHINE = {"processor": "a processor", "cores": 2, "system": "Linux"}
+HOSTS = (host("bare"), host("dies", status="driver_crashed", help="it dies"))
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> HostResult:
+    """A wheel that did as expected on the bare host."""
+    (cell,) = cells(("cu121-torch2.4",))
+    wheel = read_wheel(make_cell(tmp_path / "dist", cell.id))
+    return replace(
+        not_run(HOSTS[0], cell, wheel, ""),
+        torch="2.4.1+cu121",
+        harness="container",
+        base="debian-12",
+        fresh=Count(made=20, passed=20),
+        forked=Count(made=20, passed=20),
+        with_torch="passes",
+        control="is_available() is False",
+        status="cuda_unavailable",
+        reason="no driver | none",
+        next_step="install one",
+    )
+
+
+def write(root: Path, *results: HostResult) -> Any:
+    """The report after a run with these results."""
+    write_report(root, results, HOSTS, MACHINE, 60.0)
+    report = read_report(root)
+    assert report is not None
+    return report
+
+
+def test_verdicts(result: HostResult) -> None:
+    assert result.verdict is Verdict.PASSED
+    assert replace(result, failures=("no",)).verdict is Verdict.FAILED
+    assert replace(result, not_run="no engine").verdict is Verdict.NOT_RUN
+
+
+def test_other_hosts_of_the_same_wheel_stay_and_those_of_another_go(
+    tmp_path: Path, result: HostResult
+) -> None:
+    other = replace(result, host="dies", status="driver_crashed")
+    write(tmp_path, result)
+    both = write(tmp_path, other)
+    assert [item["host"] for item in both["results"]] == ["bare", "dies"]
+    rebuilt = write(tmp_path, replace(other, sha256="0" * 64))
+    assert [item["host"] for item in rebuilt["results"]] == ["dies"]
+
+
+def test_a_report_that_cannot_be_read_is_none(tmp_path: Path, result: HostResult) -> None:
+    write(tmp_path, result)
+    report_path(tmp_path).write_text("{", encoding="utf-8")
+    assert read_report(tmp_path) is None
+
+
+def test_rows(result: HostResult) -> None:
+    failed = replace(result, failures=("load without torch: SIGSEGV",))
+    left = replace(result, not_run="needs a container", torch="")
+    passed_row, failed_row, left_row = rows([result, failed, left])
+    assert len(passed_row) == len(failed_row) == len(left_row) == len(COLUMNS)
+    assert passed_row[3:7] == ("container", "20 of 20", "passes", "20 of 20")
+    assert failed_row[5] == "failed: load without torch: SIGSEGV"
+    assert left_row[4] == "not run: needs a container"
+
+
+def test_the_page_of_hosts_counts_what_was_run(tmp_path: Path, result: HostResult) -> None:
+    left = replace(result, host="dies", not_run="needs a container", harness="")
+    page = hosts_page(write(tmp_path, result, left), HOSTS)
+    assert "2 hosts, 1 wheels (cu121-torch2.4): 1 pairs run, 1 as expected, 1 not run." in page
+    assert (
+        "| `bare` | no driver | container debian-12 | 1 of 1 | 20 of 20 fresh, 1 with torch, 20 of "
+        "20 forked | `cuda_unavailable` | 2.4.1+cu121: is_available() is False |"
+    ) in page
+    assert "| `dies` | it dies |  | not run: needs a container |" in page
+
+
+def test_the_page_of_failures_has_symptom_state_and_fix(tmp_path: Path, result: HostResult) -> None:
+    ready = replace(result, host="dies", status="ready")
+    page = no_gpu_page(write(tmp_path, result, ready), HOSTS)
+    assert (
+        "| no driver | `cuda_unavailable` | no driver \\| none | install one | "
+        "2.4.1+cu121: is_available() is False |"
+    ) in page
+    assert "it dies" not in page
+
+
+def test_no_pages_without_a_run(tmp_path: Path) -> None:
+    matrix = load(tmp_path, MATRIX)
+    with pytest.raises(UsageError, match="no report of a run"):
+        write_pages(matrix, tmp_path / "docs")
+    assert not (tmp_path / "docs").exists()
