@@ -87,11 +87,11 @@ class Stay:
         emulation = self._emulation(cell, site)
         control = self._control(site)
         mode = "torch" if self.options.deep and not expected.error else "fresh"
-        short = Trip(site=site, plan=self._plan(cell, expected, None, forks=0), mode=mode)
+        short = self.short(cell, site, mode)
         long = Trip(
             site=site, plan=self._plan(cell, expected, emulation), mode="torch", emulation=emulation
         )
-        fresh, last = self._fresh(short), self._visit(long)
+        fresh, last = self._fresh(short), self.visit(long)
         wrong = [(visit, text) for visit in fresh if (text := judge_fresh(visit, expected))]
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
@@ -121,6 +121,11 @@ class Stay:
             crashes=tuple(dict.fromkeys(filter(None, crashes))),
             not_run="",
         )
+
+    def short(self, cell: Cell, site: Site, mode: str = "fresh") -> Trip:
+        """A visit without forks."""
+        plan = self._plan(cell, expected_of(self.host, cell), None, forks=0)
+        return Trip(site=site, plan=plan, mode=mode)
 
     def _crash(self, trip: Trip, visit: Visit) -> str:
         """The report of a visit that a signal or the time limit ended."""
@@ -184,9 +189,9 @@ class Stay:
     def _fresh(self, trip: Trip) -> list[Visit]:
         count = self.options.count or self.host.count or _USUAL
         if self.host.at_once == 1:
-            return [self._visit(trip) for _ in range(count)]
+            return [self.visit(trip) for _ in range(count)]
         with ThreadPoolExecutor(self.host.at_once) as pool:
-            return list(pool.map(lambda _: self._visit(trip), range(count)))
+            return list(pool.map(lambda _: self.visit(trip), range(count)))
 
     def _control(self, site: Site) -> Visit | None:
         """Torch alone: once a release on this host, since no wheel takes part."""
@@ -197,10 +202,11 @@ class Stay:
             plan = self.folder / "control.json"
             write_json(plan, {"schema": 1})
             plan.chmod(0o644)
-            self.controls.known[key] = self._visit(Trip(site=site, plan=plan, mode="control"))
+            self.controls.known[key] = self.visit(Trip(site=site, plan=plan, mode="control"))
         return self.controls.known[key]
 
-    def _visit(self, trip: Trip) -> Visit:
+    def visit(self, trip: Trip) -> Visit:
+        """Make one visit and read what it said."""
         limit = _CONTROL_TIMEOUT if trip.mode == "control" else _TIMEOUT
         limit *= _QEMU_TIMES if self.host.cpu else 1.0
         return read_visit(self.place.run(self.argv(trip), self._environment(trip), limit))
