@@ -66,6 +66,21 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_debug(loop)
 
+    gpu = _add(sub, "gpu-loop", commands.gpu_loop_command)
+    gpu.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    gpu.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
+    gpu.add_argument("--soak", type=_count, default=1000, help="launches on each device")
+    gpu.add_argument(
+        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
+    )
+    gpu.add_argument("--torch-index", help="where a CUDA build of torch comes from")
+    gpu.add_argument("--no-container", action="store_true", help="in processes of this machine")
+    gpu.add_argument(
+        "--emulated",
+        action="store_true",
+        help="on a fake driver's devices: proves nothing of a GPU",
+    )
+
     _add(sub, "compat", commands.compat_command)
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
@@ -111,6 +126,13 @@ def _add_debug(command: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     number = int(text)
     if not 0 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1,000,000")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1,000,000")
     return number
 

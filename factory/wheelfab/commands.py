@@ -132,6 +132,32 @@ def _engine(matrix: Matrix) -> Engine | None:
     return found
 
 
+def gpu_loop_command(options: Namespace) -> None:
+    """Load and exercise each built wheel on every GPU; raises ``NoDeviceError`` without one."""
+    from wheelfab.gpu import GpuOptions, gpu_loop, show_results
+    from wheelfab.gpu.report import plain
+
+    matrix, cells, _ = _cells(options.matrix, options.variant)
+    chosen = GpuOptions(
+        count=options.count,
+        soak=options.soak,
+        timeout=options.timeout,
+        emulated=options.emulated,
+        torch_index=options.torch_index,
+    )
+    engine = None if options.emulated or options.no_container else _engine(matrix)
+    results = gpu_loop(matrix, cells, chosen, engine)
+    if options.json:
+        console.result_json([plain(result) for result in results])
+    else:
+        show_results(results)
+    bad = [item.cell for item in results if not item.good]
+    if bad:
+        raise LoopError(
+            "failed or not run: " + ", ".join(bad), next_step="see build/gpu/<cell>.json"
+        )
+
+
 def compat_command(options: Namespace) -> None:
     """Write and show the compatibility table of what was built and looped."""
     from wheelfab.compat import show_table, tabulate, write_table

@@ -18,8 +18,9 @@ _FACTORY = str(Path(__file__).resolve().parent.parent)
 def register(matrix: str | Path = "matrix.toml") -> None:
     """Register wheelfab's sessions and those that ``matrix.toml`` names.
 
-    They are ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``compat``, ``index``,
-    ``publish``. Call it from a ``noxfile.py``. A matrix that is not valid ends nox with the reason.
+    They are ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``gpu-import-loop``,
+    ``compat``, ``index``, ``publish``. Call it from a ``noxfile.py``. A matrix that is not valid
+    ends nox with the reason.
     """
     path = Path(matrix).resolve()
     try:
@@ -33,6 +34,7 @@ def register(matrix: str | Path = "matrix.toml") -> None:
         text = f"build the wheels of {variant.name}, one a torch pin"
         _command(f"build-{variant.name}", path, ("build", variant.name), text)
     _command("cpu-import-loop", path, ("loop",), "load every wheel again and again")
+    _command("gpu-import-loop", path, ("gpu-loop",), "load and use every wheel on every GPU")
     _command("compat", path, ("compat",), "the table of what runs where")
     _command("index", path, ("index",), "a static simple index of the wheels")
     _command("publish", path, ("publish",), "put the complete set into a folder")

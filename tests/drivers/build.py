@@ -56,7 +56,8 @@ def build_kernels(folder: Path, images: Images) -> Path:
 def build_host_cuda(folder: Path, torch: Path) -> Path:
     """A ``libtorch_cuda.so`` that gives the CPU build of torch in ``torch`` a CUDA device.
 
-    ``torch`` is the package's folder, with ``include`` and ``lib``.
+    ``torch`` is the package's folder, with ``include`` and ``lib``. The library has no run path: it
+    is for any copy of that torch, whose own libraries are loaded before it (``host_cuda.py``).
     """
     version = (torch / "version.py").read_text(encoding="utf-8")
     include = torch / "include"
@@ -66,6 +67,5 @@ def build_host_cuda(folder: Path, torch: Path) -> Path:
         "-Wno-error=deprecated-declarations",
     )
     built = compile_object(folder, HERE / "host_cuda.cpp", flags=flags, salt=version)
-    lib = torch / "lib"
-    libraries = (f"-L{lib}", "-l:libtorch_cpu.so", "-l:libc10.so", f"-Wl,-rpath,{lib}")
+    libraries = (f"-L{torch / 'lib'}", "-l:libtorch_cpu.so", "-l:libc10.so")
     return link_library(folder, "libtorch_cuda.so", [built], flags=libraries)

@@ -15,12 +15,17 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace {
 
@@ -64,10 +69,14 @@ C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 // What torch asks of its CUDA part, of which there is none in a CPU build.
 struct CUDAHooks final : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
   void init() const override {}
-  bool hasCUDA() const override { return true; }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return DeviceCount() > 0; }
+#else
+  void initCUDA() const override {}
+#endif
+  bool hasCUDA() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return DeviceCount(); }
   c10::DeviceIndex getCurrentDevice() const override { return device_index; }
@@ -76,6 +85,46 @@ struct CUDAHooks final : at::CUDAHooksInterface {
 using at::CUDAHooksRegistry;
 using at::RegistererCUDAHooksRegistry;
 REGISTER_CUDA_HOOKS(CUDAHooks)
+
+// What is allocated. The fake driver, once it is loaded, is told how much, so that it has an answer
+// to a question after free memory.
+class Ledger {
+ public:
+  void Add(void* data, c10::DeviceIndex device, size_t bytes) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    allocations_[data] = {device, bytes};
+    Count(device, static_cast<int64_t>(bytes));
+  }
+  void Remove(void* data) {
+    const std::lock_guard<std::mutex> hold(lock_);
+    const auto found = allocations_.find(data);
+    if (found == allocations_.end()) return;
+    Count(found->second.first, -static_cast<int64_t>(found->second.second));
+    allocations_.erase(found);
+  }
+
+ private:
+  void Count(c10::DeviceIndex device, int64_t bytes) {
+    held_[device] += bytes;
+    if (tell_ == nullptr) {
+      void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+      if (driver != nullptr) tell_ = reinterpret_cast<Tell>(dlsym(driver, "fakecuda_hold"));
+    }
+    if (tell_ != nullptr) tell_(device, held_[device]);
+  }
+
+  using Tell = void (*)(int, int64_t);
+  std::mutex lock_;
+  std::map<void*, std::pair<c10::DeviceIndex, size_t>> allocations_;
+  std::map<c10::DeviceIndex, int64_t> held_;
+  Tell tell_ = nullptr;
+};
+Ledger& ledger = *new Ledger;  // tensors outlive whatever has a destructor
+
+void Free(void* data) {
+  ledger.Remove(data);
+  std::free(data);
+}
 
 // Fresh memory is all ones, NaN in every floating-point type: what a kernel leaves out is seen.
 struct HostAllocator final : c10::Allocator {
@@ -87,10 +136,11 @@ struct HostAllocator final : c10::Allocator {
       data = std::aligned_alloc(kAlignment, rounded);
       TORCH_CHECK(data != nullptr, "out of memory");
       std::memset(data, 0xff, rounded);
+      ledger.Add(data, device_index, rounded);
     }
-    return {data, data, &std::free, CudaDevice(device_index)};
+    return {data, data, &Free, CudaDevice(device_index)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class HostCuda:
     def __init__(self, library: Path | str) -> None:
         if "torch" in sys.modules:
             raise RuntimeError("the host-CUDA backend must be loaded before torch is imported")
+        _load_torchs_libraries()
         self._library = ctypes.CDLL(str(library))
         self._library.host_cuda_stream_requests.restype = ctypes.c_int64
         torch = importlib.import_module("torch")
@@ -31,3 +33,12 @@ class HostCuda:
     def stream_requests(self) -> int:
         """How often the current stream was asked for."""
         return int(self._library.host_cuda_stream_requests())
+
+
+def _load_torchs_libraries() -> None:
+    """Load those that the backend needs from the torch that will be imported, wherever it lies."""
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        raise RuntimeError("the host-CUDA backend needs torch, which is not installed")
+    for name in ("libc10.so", "libtorch_cpu.so"):
+        ctypes.CDLL(str(Path(found.origin).parent / "lib" / name))

@@ -302,3 +302,31 @@ wanted = {exported!r} and cast(cuda[{exported!r}], c_void_p).value
 result = [answer, status.value, found.value == wanted]
 """
     assert result(code, fake_driver) == ([500, 1, True] if exported is None else [0, 0, True])
+
+
+def test_free_memory_is_what_was_not_given_out(fake_driver: Path) -> None:
+    code = f"""{LOAD}
+cuda.cuInit(0)
+contexts = [c_void_p(), c_void_p()]
+for i in range(2):
+    cuda.cuDevicePrimaryCtxRetain(byref(contexts[i]), i)
+
+def taken(device):
+    free, total = c_size_t(), c_size_t()
+    cuda.cuCtxPushCurrent_v2(contexts[device])
+    cuda.cuMemGetInfo_v2(byref(free), byref(total))
+    cuda.cuCtxPopCurrent_v2(byref(c_void_p()))
+    return total.value // 16 * 15 - free.value
+
+result, memory = [taken(0)], c_void_p()
+cuda.cuCtxPushCurrent_v2(contexts[1])
+cuda.cuMemAlloc_v2(byref(memory), 1000)
+result += [taken(0), taken(1)]
+cuda.fakecuda_hold(1, c_int64(5000))
+result += [taken(0), taken(1)]
+result += [cuda.cuMemFree_v2(memory), cuda.cuMemFree_v2(memory), cuda.cuMemFree_v2(None)]
+cuda.fakecuda_hold(1, c_int64(0))
+result += [taken(1)]
+"""
+    answers = result(code, fake_driver, FAKECUDA_DEVICES="8.0,9.0")
+    assert answers == [0, 0, 1024, 0, 6024, 0, 1, 0, 0]

@@ -21,6 +21,7 @@ FLOORS = (
     {"crash"},
     {"loops", "imports"},
     {"hosts"},
+    {"gpu"},
     {"compat"},
     {"index"},
     {"session"},

@@ -1,11 +1,26 @@
 // The fake driver's streams, events and memory, and what tests ask it. Nothing is asynchronous: a
 // call is over when it returns.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "state.h"
 
 using namespace fake;
+
+namespace {
+
+// Bytes in use on a device: what the driver gave out, and what its user says.
+int64_t HeldOn(int device) {
+  const auto told = state.held.find(device);
+  int64_t bytes = told == state.held.end() ? 0 : told->second;
+  for (const auto& [pointer, allocation] : state.allocations) {
+    if (allocation.device == device) bytes += static_cast<int64_t>(allocation.bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -112,20 +127,27 @@ Result cuEventElapsedTime(float* milliseconds, Event* from, Event* to) {
 Result cuMemAlloc_v2(void** pointer, size_t bytes) {
   ENTER(ReadyInContext);
   if (bytes == 0) return Refuse(kInvalidValue, call, "0 bytes");
-  *pointer = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  return *pointer != nullptr ? 0 : 2;
+  const size_t rounded = (bytes + 255) / 256 * 256;
+  *pointer = std::aligned_alloc(256, rounded);
+  if (*pointer == nullptr) return 2;
+  state.allocations[*pointer] = {current.back()->device, rounded};
+  return 0;
 }
 
 Result cuMemFree_v2(void* pointer) {
   ENTER(ReadyInContext);
+  if (pointer == nullptr) return 0;
+  if (state.allocations.erase(pointer) == 0) return Refuse(kInvalidValue, call, "not allocated");
   std::free(pointer);
   return 0;
 }
 
 Result cuMemGetInfo_v2(size_t* unused, size_t* total) {
   ENTER(ReadyInContext);
-  *total = MemoryOf(current.back()->device);
-  *unused = *total / 16 * 15;
+  const int device = current.back()->device;
+  *total = MemoryOf(device);
+  const size_t taken = *total / 16 + static_cast<size_t>(HeldOn(device));
+  *unused = *total - std::min(*total, taken);
   return 0;
 }
 
@@ -203,6 +225,12 @@ void* fakecuda_last_stream() {
 const char* fakecuda_last_kernel() {
   const std::lock_guard<std::mutex> hold(state.lock);
   return state.last_kernel.c_str();
+}
+
+// Memory of a device that its user has from elsewhere than cuMemAlloc: so many bytes of it by now.
+void fakecuda_hold(int device, int64_t bytes) {
+  const std::lock_guard<std::mutex> hold(state.lock);
+  state.held[device] = bytes;
 }
 
 // How many contexts are on this thread's stack: an operation leaves as many as it found.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -46,6 +47,11 @@ struct Event {
   bool recorded = false;
 };
 
+struct Allocation {
+  int device;
+  size_t bytes;
+};
+
 struct State {
   std::mutex lock;  // of everything below
   std::vector<std::unique_ptr<Context>> contexts;
@@ -53,6 +59,8 @@ struct State {
   std::set<Function*> functions;
   std::set<Stream*> streams;
   std::set<Event*> events;
+  std::map<void*, Allocation> allocations;  // of cuMemAlloc
+  std::map<int, int64_t> held;              // bytes on a device that fakecuda_hold told of
   int64_t launches = 0;
   int64_t captured = 0;
   void* last_stream = nullptr;
