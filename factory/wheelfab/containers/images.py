@@ -112,7 +112,7 @@ def _follow(answers: Iterator[dict[str, Any]], log: Path, made_of: Recipe) -> st
     """Show the steps of a build, log all of it; gives the id that it ends with."""
     lines: list[str] = []
     image = ""
-    with log.open("w", encoding="utf-8") as file:
+    with log.open("w", encoding="utf-8", buffering=1) as file:
         for answer in answers:
             text = str(answer.get("stream", ""))
             file.write(text)

@@ -45,5 +45,5 @@ def open_shell(engine: Engine, options: ContainerOptions) -> int:
         console.note("no wheels are built: there is no " + WHEELS)
     kept = {name: os.environ[name] for name in _CLIENT if name in os.environ}
     with engine.start(options) as container:
-        argv = (client, "exec", "-i", "-t", container.id, "bash", "-l")
+        argv = (client, "exec", "-i", "-t", container.id, "bash")
         return attach(argv, env=tool_environment(kept), cwd=Path.cwd())
