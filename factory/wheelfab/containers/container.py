@@ -63,7 +63,7 @@ class Container:
             code = self._engine_code(execution) if at_end and ending is None else None
         except (DockerException, RequestException, OSError) as error:
             raise HarnessError(
-                f"cannot run {argv[0]!r}: {error}",
+                f"cannot run {argv[0]!r}: {reason(error)}",
                 where=f"container {self.id[:12]}",
                 next_step="see whether the engine runs and its disk has room",
             ) from error
@@ -112,11 +112,16 @@ class Container:
         return None if code is None else int(code)
 
 
+def reason(error: Exception) -> str:
+    """Why, in the engine's own words where it gave some."""
+    return str(getattr(error, "explanation", None) or error)
+
+
 def _returncode(program: str, ending: Ending) -> int | None:
     """As Popen tells it, None for a time-out; raises when the program did not start."""
     if ending.kind is not Kind.ERRNO:
         return ending.returncode
-    reason = f"cannot start {program!r}: {os.strerror(ending.number)}"
+    what = f"cannot start {program!r}: {os.strerror(ending.number)}"
     if ending.number in _NO_PROGRAM:
-        raise UsageError(reason, next_step="give a program that the image has")
-    raise HarnessError(reason)
+        raise UsageError(what, next_step="give a program that the image has")
+    raise HarnessError(what)

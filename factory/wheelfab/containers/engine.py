@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException, NotFound
 from requests.exceptions import RequestException
 
 from wheelfab import console
-from wheelfab.containers.container import Container
+from wheelfab.containers.container import Container, reason
 from wheelfab.containers.images import find_or_build, recipe
 from wheelfab.containers.options import ContainerOptions, creation
 from wheelfab.containers.owner import OWNER, is_abandoned, owner_labels
@@ -87,21 +87,27 @@ class Engine:
 
     def _launch(self, options: ContainerOptions, name: str) -> str:
         """The id of the started container; crun fails on cgroups that runc takes, so both try."""
-        failure: Exception | None = None
-        for runtime in dict.fromkeys((None,) if options.gpus else (self.runtime, self._usual)):
-            arguments = creation(options, name=name, labels=owner_labels(), runtime=runtime)
-            try:
-                created = self._client.containers.create(**arguments)
-                created.start()
-            except _FAILED as error:
-                failure = error
-                self._remove(name)
-                continue
-            if failure is not None:
-                console.warn(f"{self.runtime} starts no container, {runtime} does: {failure}")
-                self.runtime = self._usual
-            return str(created.id)
-        raise _start_error(failure, options, nvidia=self.has_nvidia) from failure
+        runtime = None if options.gpus else self.runtime
+        try:
+            return self._attempt(options, name, runtime)
+        except _FAILED as error:
+            self._remove(name)
+            if runtime in (None, self._usual):
+                raise _start_error(error, options, nvidia=self.has_nvidia) from error
+            failure = reason(error)
+        try:
+            identifier = self._attempt(options, name, self._usual)
+        except _FAILED as error:
+            raise _start_error(error, options, nvidia=self.has_nvidia) from error
+        console.warn(f"{runtime} starts no container, {self._usual} does: {failure}")
+        self.runtime = self._usual
+        return identifier
+
+    def _attempt(self, options: ContainerOptions, name: str, runtime: str | None) -> str:
+        arguments = creation(options, name=name, labels=owner_labels(), runtime=runtime)
+        created = self._client.containers.create(**arguments)
+        created.start()
+        return str(created.id)
 
     def _sweep(self) -> None:
         if self._swept:
@@ -157,19 +163,21 @@ def _told(doing: str) -> Iterator[None]:
         yield
     except _FAILED as error:
         raise InfrastructureError(
-            f"{doing}: {error}", next_step="see whether the Docker engine runs"
+            f"{doing}: {reason(error)}", next_step="see whether the Docker engine runs"
         ) from error
 
 
 def _start_error(
-    error: Exception | None, options: ContainerOptions, *, nvidia: bool
+    error: Exception, options: ContainerOptions, *, nvidia: bool
 ) -> InfrastructureError | NoDeviceError:
     if options.gpus:
         runtime = "its NVIDIA runtime failed" if nvidia else "it has no NVIDIA runtime"
         return NoDeviceError(
-            f"the Docker engine gives no GPU, {runtime}: {error}",
+            f"the Docker engine gives no GPU, {runtime}: {reason(error)}",
             next_step="install nvidia-container-toolkit on a machine with an NVIDIA driver",
         )
     return InfrastructureError(
-        f"cannot start a container: {error}", where=options.image, next_step="see the engine's log"
+        f"cannot start a container: {reason(error)}",
+        where=options.image,
+        next_step="see the engine's log",
     )
