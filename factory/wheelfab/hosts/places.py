@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 USER = 10001  # of the images, and of loads in a namespace
 _SMALL = 1280 << 20  # bytes of memory of a small machine
 _PROC = "/proc/"
+_MOUNTS = ("SYS_ADMIN",)  # what a container's root needs to give /proc other files
+_UNCONFINED = ("seccomp=unconfined", "apparmor=unconfined")
 # Gives files under /proc a new content; /proc/driver gets a whole folder.
 _ENTER = """\
 set -e
@@ -176,16 +178,17 @@ def _container(  # noqa: PLR0917 (what open_place got)
         if where not in in_proc
     ]
     without_proc = HostOption.NO_PROC in host.options
+    mounting = bool(in_proc) or without_proc
     options = ContainerOptions(
         image=engine.image(target, host.base),
         mounts=tuple(mounts),
         read_only=HostOption.READ_ONLY in host.options,
         tmpfs=_tmpfs(host),
         memory=_SMALL if HostOption.SMALL_MEMORY in host.options else None,
-        privileged=bool(in_proc) or without_proc,
-        security=_seccomp(host, folder),
+        capabilities=_MOUNTS if mounting else (),
+        security=(*_seccomp(host, folder), *(_UNCONFINED if mounting else ())),
         gpus=host.image is HostImage.GPU,
-        user="root" if things.setup or in_proc or without_proc else _user(host),
+        user="root" if things.setup or mounting else _user(host),
     )
     with engine.start(options) as container:
         for argv in things.setup:

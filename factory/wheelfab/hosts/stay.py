@@ -96,7 +96,9 @@ class Stay:
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
         trouble = judge_torch(last, expected)
-        excused = control is not None and not control.passed and not expected.error
+        excused = self._excused(control) and not expected.error
+        if control is not None and not control.passed and not self._excused(control):
+            failures.append(control_words(control))
         if trouble and not excused:
             failures.append(f"load with torch: {trouble}")
             crashes.append(self._crash(long, last))
@@ -126,6 +128,12 @@ class Stay:
         """A visit without forks."""
         plan = self._plan(cell, expected_of(self.host, cell), None, forks=0)
         return Trip(site=site, plan=plan, mode=mode)
+
+    def _excused(self, control: Visit | None) -> bool:
+        """Whether a load with torch may fail, since torch alone does for the host's own reason."""
+        if control is None or control.passed:
+            return False
+        return control.died or bool(self.host.pollution)
 
     def _crash(self, trip: Trip, visit: Visit) -> str:
         """The report of a visit that a signal or the time limit ended."""
