@@ -308,7 +308,7 @@ def test_a_wheel_whose_torch_does_not_fit_is_not_run_and_not_good(
     build_cell(tmp_path, "cu121-torch2.10")
     monkeypatch.setenv("WHEELFAB_STORE", str(tmp_path / "store"))
     monkeypatch.setattr("wheelfab.gpu.loop.torch_tree", lambda *_, **__: tree(None))
-    monkeypatch.setattr("wheelfab.gpu.loop._Looper._ask", lambda *_: None)  # a device answers
+    monkeypatch.setattr("wheelfab.gpu.loop._Looper.ask", lambda *_: None)  # a device answers
     (found,) = gpu_loop(matrix, cells(["cu121-torch2.10"]), GpuOptions(), None)
     assert "--torch-index" in found.not_run
     assert (found.good, found.on_device) == (False, OnDevice.UNTESTED)
