@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.factory.cellmaker import cells
+from tests.factory.cellmaker import build_cell, cells
 from tests.factory.matrixmaker import changed, load
 from wheelfab.containers import ContainerOptions
 from wheelfab.errors import HarnessError, NoDeviceError, UsageError
@@ -298,6 +298,22 @@ def test_each_kind_of_torch_is_for_one_kind_of_device() -> None:
     assert unfit(tree("12.6"), emulated=False) == unfit(tree(None), emulated=True) == ""
     assert "--torch-index" in unfit(tree(None), emulated=False)
     assert "needs a CPU build" in unfit(tree("12.6"), emulated=True)
+
+
+def test_a_wheel_whose_torch_does_not_fit_is_not_run_and_not_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = ('size-budget = "40 MB"', 'size-budget = "40 MB"\nstate = "result = {}"')
+    matrix = load(tmp_path, changed(state, ("\n[project.device]", f"{RUN}\n[project.device]")))
+    build_cell(tmp_path, "cu121-torch2.10")
+    monkeypatch.setenv("WHEELFAB_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr("wheelfab.gpu.loop.torch_tree", lambda *_, **__: tree(None))
+    monkeypatch.setattr("wheelfab.gpu.loop._Looper.ask", lambda *_: None)  # a device answers
+    (found,) = gpu_loop(matrix, cells(["cu121-torch2.10"]), GpuOptions(), None)
+    assert "--torch-index" in found.not_run
+    assert (found.good, found.on_device) == (False, OnDevice.UNTESTED)
+    record = json.loads(report_path(tmp_path, "cu121-torch2.10").read_text())
+    assert (record["harness"], record["good"], record["on_device"]) == (None, False, "untested")
 
 
 @pytest.mark.parametrize(

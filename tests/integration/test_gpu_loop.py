@@ -63,11 +63,13 @@ def found(project: Wheelfab) -> dict[str, Any]:
     return record
 
 
-@pytest.mark.parametrize("options", [(), ("--no-container",), ("--json",)])
+@pytest.mark.parametrize(
+    "options", [QUICK, (*QUICK, "--no-container"), (*QUICK, "--json"), ("gpu-loop",)]
+)  # the last one is for wheels, too, that were not built
 def test_without_a_gpu_it_is_exit_code_5_and_one_sentence(
     looped: Wheelfab, options: tuple[str, ...]
 ) -> None:
-    done = looped.run(*QUICK, *options, CUDA_VISIBLE_DEVICES="", LD_LIBRARY_PATH="")
+    done = looped.run(*options, CUDA_VISIBLE_DEVICES="", LD_LIBRARY_PATH="")
     assert done.returncode == 5, done.stderr
     assert done.stdout == ""
     (line,) = errors(done.stderr)

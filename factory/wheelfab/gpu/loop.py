@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,6 @@ def gpu_loop(
     for cell in cells:
         if cell not in chosen:
             console.note(f"{cell.id} is left out: it holds no device code")
-    wheels = [(cell, built_wheel(matrix.root, cell)) for cell in chosen]
     store = Store(default_root())
     results = []
     with (
@@ -73,7 +72,10 @@ def gpu_loop(
         folder.chmod(0o755)
         usable = usable_engine(engine, emulated=options.emulated)
         looper = _Looper(matrix, device_run, options, usable, sites, store, folder)
-        for cell, wheel in wheels:
+        built = _any_built(matrix, chosen)
+        if built is not None:
+            looper.ask(*built)  # that there is no GPU is said first, whatever was not built
+        for cell, wheel in [(cell, built_wheel(matrix.root, cell)) for cell in chosen]:
             result = looper.loop(cell, wheel)
             write_result(matrix.root, result, this_machine())
             results.append(result)
@@ -124,6 +126,14 @@ def _device_run(matrix: Matrix, options: GpuOptions) -> DeviceRun:
     return device_run
 
 
+def _any_built(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Cell, Wheel] | None:
+    """The first of ``cells`` that has a wheel, if one has."""
+    for cell in cells:
+        with suppress(UsageError):
+            return cell, built_wheel(matrix.root, cell)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Looper:
     """Loops one wheel after another with what they share."""
@@ -142,7 +152,7 @@ class _Looper:
         if self.options.torch_index is not None:
             row = replace(cell.variant, torch_index=self.options.torch_index, torch_fallback=None)
             cell = replace(cell, variant=row)
-        self._ask(cell, wheel)
+        self.ask(cell, wheel)
         tree = self._torch(cell)
         reason = unfit(tree, emulated=self.options.emulated)
         if reason:
@@ -167,7 +177,7 @@ class _Looper:
         result = _result(cell, wheel, site, seen)
         return replace(result, soak=self.options.soak, seconds=time.monotonic() - began)
 
-    def _ask(self, cell: Cell, wheel: Wheel) -> None:
+    def ask(self, cell: Cell, wheel: Wheel) -> None:
         """Ask for a device without torch; raises ``NoDeviceError`` unless there is one."""
         bare = self._site(cell, wheel, TorchChoice.NONE)
         with self._footing(cell, bare) as footing:
