@@ -11,6 +11,7 @@ import nox
 
 from wheelfab.errors import FactoryError
 from wheelfab.matrix import load_matrix
+from wheelfab.run import attach
 
 _FACTORY = str(Path(__file__).resolve().parent.parent)
 
@@ -34,7 +35,8 @@ def register(matrix: str | Path = "matrix.toml") -> None:
         text = f"build the wheels of {variant.name}, one a torch pin"
         _command(f"build-{variant.name}", path, ("build", variant.name), text)
     _command("cpu-import-loop", path, ("loop",), "load every wheel again and again")
-    _command("gpu-import-loop", path, ("gpu-loop",), "load and use every wheel on every GPU")
+    text = "load and use every wheel on every GPU; without one, exit code 5"
+    _command("gpu-import-loop", path, ("gpu-loop",), text, own_exit_code=True)
     _command("compat", path, ("compat",), "the table of what runs where")
     _command("index", path, ("index",), "a static simple index of the wheels")
     _command("publish", path, ("publish",), "put the complete set into a folder")
@@ -42,16 +44,27 @@ def register(matrix: str | Path = "matrix.toml") -> None:
         _command(name, path, ("session", name), session.help)
 
 
-def _command(name: str, matrix: Path, argv: Sequence[str], text: str) -> None:
-    """One session without an environment of its own: nox's interpreter has all that it needs."""
+def _command(
+    name: str, matrix: Path, argv: Sequence[str], text: str, *, own_exit_code: bool = False
+) -> None:
+    """One session without an environment of its own: nox's interpreter has all that it needs.
+
+    nox ends with 1 whatever a session's command ended with; ``own_exit_code`` passes that on, and
+    no later session is run.
+    """
 
     @nox.session(name=name, venv_backend="none")
     def session(session: nox.Session) -> None:
         paths = [_FACTORY, *filter(None, [os.environ.get("PYTHONPATH")])]
-        session.run(
-            *(sys.executable, "-m", "wheelfab", "--matrix", str(matrix), *argv, *session.posargs),
-            env={"PYTHONPATH": os.pathsep.join(paths)},
-            external=True,
-        )
+        command = (sys.executable, "-m", "wheelfab", "--matrix", str(matrix), *argv)
+        environment = {"PYTHONPATH": os.pathsep.join(paths)}
+        if own_exit_code:
+            code = attach(
+                (*command, *session.posargs), env={**os.environ, **environment}, cwd=Path.cwd()
+            )
+            if code != 0:
+                sys.exit(code)
+        else:
+            session.run(*command, *session.posargs, env=environment, external=True)
 
     session.__doc__ = text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfab import console
@@ -99,7 +101,7 @@ def _emulations(
         console.step(f"making the emulation of devices for torch {site.torch}")
         try:
             made[str(site.torch)] = make_emulation(
-                device_run, matrix.root, site.python, packages, folder
+                device_run, matrix.root, Path(sys.executable), packages, folder
             )
         except FactoryError as error:
             console.warn(str(error))
