@@ -19,6 +19,7 @@ from wheelfab.suggest import did_you_mean
 
 TARGETS = ("builder", "cpu-host", "diagnosis", "driver-host", "gpu-host")
 INPUTS = "wheelfab.inputs"  # the label: the digest of the recipe
+_BOOTSTRAP = "bootstrap"  # makes the bases, which are inputs by their ids
 _BUILDER_BASE = "debian-11"  # the oldest glibc
 _LONGEST_BUILD = 1800.0  # seconds to wait for another process that builds
 _TAIL = 30  # lines of a build's log in an error
@@ -41,7 +42,8 @@ class Recipe:
     @property
     def digest(self) -> str:
         """The SHA-256 of the files, the target and the bases."""
-        files = {path.name: file_digest(path) for path in sorted(self.folder.iterdir())}
+        paths = [path for path in self.folder.iterdir() if path.is_file()]
+        files = {path.name: file_digest(path) for path in paths if path.name != _BOOTSTRAP}
         return digest({"files": files, "target": self.target, "arguments": self.arguments})
 
 
