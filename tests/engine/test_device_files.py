@@ -191,6 +191,17 @@ def test_the_cache_is_read_behind_the_old_format() -> None:
     assert cached_paths(content, "libcuda.so.2") == []
 
 
+def test_a_cache_whose_names_are_ends_of_paths() -> None:
+    """As ldconfig writes it from glibc 2.33 on: one string serves as path and, from there, name."""
+    path = b"/usr/local/cuda/compat/libcuda.so.1"
+    at = 48 + 24
+    table = struct.pack("<iIIIQ", 0x0303, at + path.index(b"libcuda"), at, 0, 0)
+    header = b"glibc-ld.so.cache1.1" + struct.pack("<II", 1, len(path) + 1) + bytes(20)
+    content = header + table + path + b"\0"
+    assert cached_paths(content, "libcuda.so.1") == [path.decode()]
+    assert cached_paths(content, "cuda.so.1") == []
+
+
 @pytest.mark.parametrize("keep", [0, 19, 21, 47, 60, 90, 100])
 def test_a_truncated_cache_gives_nothing_it_does_not_hold(keep: int) -> None:
     content = cache({"libcuda.so.1": ["/a/libcuda.so.1"]})

@@ -152,7 +152,8 @@ def cached_paths(cache: bytes, name: str) -> list[str]:
     """The paths that the loader's cache (``/etc/ld.so.cache``) gives for a library's name."""
     key = name.encode()
     start = cache.find(_CACHE_MAGIC)
-    if start < 0 or b"\0" + key + b"\0" not in cache:
+    # From glibc 2.33 on a name may be stored as the end of another one, such as the library's path.
+    if start < 0 or key + b"\0" not in cache:
         return []
     try:
         (count,) = struct.unpack_from("<I", cache, start + len(_CACHE_MAGIC))

@@ -16,6 +16,7 @@ from wheelfab.model import DeviceRun
 from wheelfab.run import check, run, tool_environment
 
 VISIT = Path(__file__).with_name("visit.py")
+QEMU = "qemu-x86_64-static"
 _WSL = "/usr/lib/wsl/lib"
 _COMPAT = "/usr/local/cuda/compat"
 _OLD_STDCXX = "/opt/pollution/libstdc++"  # in the image driver-host
@@ -69,7 +70,7 @@ def arrange(host: Host, folder: Path, libraries: Path) -> Arrangement:
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, search))
     if HostOption.NO_HOME in host.options:
         del environment["HOME"]
-    mounts = {**mounts, **_written(host, folder)}
+    mounts = {**mounts, **_written(host, folder), **_emulator(host)}
     return Arrangement(
         folders=(VISIT.parent, *folders),
         mounts=mounts,
@@ -106,6 +107,12 @@ def make_emulation(
         )
     except (ValueError, KeyError, AttributeError) as error:
         raise HarnessError(f"said no JSON that fits: {error}", where=str(script)) from error
+
+
+def _emulator(host: Host) -> dict[str, Path]:
+    """The processor's emulator, for a place that has none of its own."""
+    found = shutil.which(QEMU) if host.cpu is not None else None
+    return {found: Path(found)} if found is not None else {}
 
 
 def _released(made: Path, release: str, own: Path) -> Path:

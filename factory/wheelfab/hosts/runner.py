@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from wheelfab import console
 from wheelfab.errors import FactoryError
 from wheelfab.host import Host
-from wheelfab.hosts.arrange import arrange
+from wheelfab.hosts.arrange import QEMU, arrange
 from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.places import open_place, possible
 from wheelfab.hosts.report import HostResult, not_run
 from wheelfab.hosts.sites import Site, Sites
-from wheelfab.hosts.stay import QEMU, Controls, HostOptions, Stay
+from wheelfab.hosts.stay import Controls, HostOptions, Stay
 from wheelfab.model import Matrix
 from wheelfab.run import stop_all
 from wheelfab.variant import Cell

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfab.host import Host, TorchChoice
-from wheelfab.hosts.arrange import VISIT, Arrangement, Emulation
+from wheelfab.hosts.arrange import QEMU, VISIT, Arrangement, Emulation
 from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.judge import (
     Expected,
@@ -28,7 +28,6 @@ from wheelfab.records import write_json
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
-QEMU = "qemu-x86_64-static"
 _TIMEOUT = 120.0  # seconds of a visit
 _CONTROL_TIMEOUT = 15.0  # seconds of torch alone, which a driver may keep for ever
 _QEMU_TIMES = 10.0
