@@ -134,6 +134,7 @@ def subinterpreter(stages: list[tuple[str, str]], namespace: dict[str, Any]) -> 
             "        exec(compile(source, name, 'exec'), space)\n"
             "except BaseException as error:\n"
             "    said = type(error).__name__ + ': ' + str(error)\n"
+            "    said = 'ImportError, ' + said if isinstance(error, ImportError) else said\n"
             f"open({answer.name!r}, 'w').write(said)\n"
         )
         number = interpreters.create()
