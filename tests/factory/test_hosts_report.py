@@ -103,7 +103,9 @@ def test_the_page_of_hosts_counts_what_was_run(tmp_path: Path, result: HostResul
     assert "| `dies` | it dies |  | not run: needs a container |" in page
 
 
-def test_the_page_of_failures_has_symptom_state_and_fix(tmp_path: Path, result: HostResult) -> None:
+def test_row_33_the_page_of_failures_has_symptom_state_and_fix(
+    tmp_path: Path, result: HostResult
+) -> None:
     ready = replace(result, host="dies", status="ready")
     page = no_gpu_page(write(tmp_path, result, ready), HOSTS)
     assert (

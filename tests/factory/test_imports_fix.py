@@ -48,7 +48,7 @@ class Engine:
 '''
 
 
-def test_the_simple_pattern_becomes_a_cached_getter(tmp_path: Path) -> None:
+def test_row_59_the_simple_pattern_becomes_a_cached_getter(tmp_path: Path) -> None:
     text, fixed, refused = repair(tmp_path, SIMPLE)
     expected = SIMPLE.replace(
         "import torch  # the usual", "import functools\nimport torch  # the usual"

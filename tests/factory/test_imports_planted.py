@@ -45,7 +45,7 @@ def wanted() -> Counter[tuple[str, int, str]]:
     return marks
 
 
-def test_every_mark_is_found_and_nothing_else(planted: ImportReport) -> None:
+def test_row_59_every_mark_is_found_and_nothing_else(planted: ImportReport) -> None:
     found = Counter((one.place.file, one.place.line, str(one.rule)) for one in planted.findings)
     assert found == wanted()
 

@@ -150,7 +150,7 @@ def why(root: Path, sources: dict[str, str], wanted: str = "torch.cuda") -> tupl
     return [re.sub(r"\bp/", "", step) for step in told.steps], told.answer
 
 
-def test_why_follows_imports_in_the_order_of_execution(tmp_path: Path) -> None:
+def test_row_58_why_follows_imports_in_the_order_of_execution(tmp_path: Path) -> None:
     sources = {
         "__init__.py": "from . import first\nfrom . import second\n",
         "first.py": "from p.deep import thing\n",

@@ -70,7 +70,7 @@ def report(*runs: Run, skipped: tuple[Skipped, ...] = (), sha256: str = "a" * 64
     return LoopReport(cell="cu121", wheel="x.whl", sha256=sha256, runs=runs, skipped=skipped)
 
 
-def test_a_series_counts_and_times_what_passed() -> None:
+def test_row_13_a_series_counts_and_times_what_passed() -> None:
     found = series([load(0, 2.0), load(1, 4.0), load(2, 90.0, fails=True)])
     assert (found.count, found.passed, found.all_passed) == (3, 2, False)
     assert found.total is not None

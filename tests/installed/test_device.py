@@ -15,6 +15,25 @@ import freewheel
 from tests.installed.machine import ASK, LIMIT, PACKAGE, ask, start
 from wheelfab.drivers import DriverKind, make_driver, make_management
 
+FAILS = (
+    *("", "cuInit=100", "cuInit=304", "cuInit=803", "cuInit=34", "cuInit=999"),
+    *("load=segv", "load=abort", "cuInit=segv", "load=hang", "cuInit=hang"),
+)
+
+
+@pytest.mark.parametrize("fails", [None, *FAILS, "garbage", "missing-symbol"])
+def test_row_1_importing_ends_well_whatever_the_driver_is(
+    build_folder: Path, driver: Path, fails: str | None
+) -> None:
+    """Exit code 0, nothing printed, and not one call into the driver."""
+    folder: Path | None = driver
+    if fails in ("garbage", "missing-symbol"):
+        folder = make_driver(DriverKind(fails), build_folder)
+    code = "import freewheel, freewheel._C\nfreewheel._C.kernels()"
+    settings = {"FAKECUDA_FAIL": fails} if fails in FAILS else {}
+    done = start(code, folder if fails is not None else None, **settings)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
 
 @pytest.mark.parametrize("devices", ["8.0", "8.0,9.0", ",".join(["8.0", "8.6"] * 4)])
 @pytest.mark.parametrize("deep", [False, True])

@@ -133,7 +133,7 @@ def test_without_containers_what_is_not_honest_is_not_run(tmp_path: Path) -> Non
     assert "needs a container" in results["debian-13"]["not_run"]
 
 
-def test_a_constructor_that_asks_the_driver_is_caught_and_named(
+def test_b13_a_constructor_that_asks_the_driver_is_caught_and_named(
     tmp_path: Path, engine: Engine
 ) -> None:
     assert engine
@@ -148,7 +148,9 @@ def test_a_constructor_that_asks_the_driver_is_caught_and_named(
     assert "ask_the_driver" in report["guilty"]["called_by"]
 
 
-def test_a_library_that_needs_libcuda_is_caught_and_named(tmp_path: Path, engine: Engine) -> None:
+def test_b05_a_library_that_needs_libcuda_is_caught_and_named(
+    tmp_path: Path, engine: Engine
+) -> None:
     folder = tmp_path / "stub"
     folder.mkdir()
     stub = ["gcc", "-shared", "-fPIC", "-xc", "-", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so"]
@@ -165,7 +167,7 @@ def test_a_library_that_needs_libcuda_is_caught_and_named(tmp_path: Path, engine
     assert "libcuda.so.1" in report["guilty"]["library"]
 
 
-def test_a_binding_for_another_torch_is_caught_and_named(tmp_path: Path) -> None:
+def test_b01_a_binding_for_another_torch_is_caught_and_named(tmp_path: Path) -> None:
     made = project(tmp_path / "p", OTHER_TORCH)
     results = made.results("--count", "1", "--no-container", "--host", "bare", code=8)
     assert "undefined symbol: _ZN3c104cuda9SetDeviceEi" in results["bare"]["failures"][0]

@@ -86,7 +86,7 @@ def test_threads_processes_and_exceptions_are_told(report: ImportReport) -> None
     ]
 
 
-def test_a_slow_import_is_over_its_budget(tmp_path: Path) -> None:
+def test_row_58_a_slow_import_is_over_its_budget(tmp_path: Path) -> None:
     budget = tmp_path / "budget.toml"
     budget.write_text('[milliseconds]\n"runs.slow" = 100\n"runs.quiet" = 5000\n')
     target = PACKAGES / "runs" / "runs" / "slow.py"
