@@ -10,9 +10,8 @@ from pathlib import PurePath
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import DockerException
-from requests.exceptions import RequestException
 
+from wheelfab.containers.failing import FAILED
 from wheelfab.containers.options import KEEPER
 from wheelfab.containers.stream import (
     Demultiplexer,
@@ -61,7 +60,7 @@ class Container:
             output, at_end = self._listen(execution, timeout + _MARGIN)
             ending = output.ending()
             code = self._engine_code(execution) if at_end and ending is None else None
-        except (DockerException, RequestException, OSError) as error:
+        except FAILED as error:
             raise HarnessError(
                 f"cannot run {argv[0]!r}: {reason(error)}",
                 where=f"container {self.id[:12]}",

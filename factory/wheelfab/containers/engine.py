@@ -14,11 +14,11 @@ from typing import Any
 
 import docker
 from docker import DockerClient
-from docker.errors import APIError, DockerException, NotFound
-from requests.exceptions import RequestException
+from docker.errors import APIError, NotFound
 
 from wheelfab import console
 from wheelfab.containers.container import Container, reason
+from wheelfab.containers.failing import FAILED
 from wheelfab.containers.images import find_or_build, recipe
 from wheelfab.containers.options import ContainerOptions, creation
 from wheelfab.containers.owner import OWNER, is_abandoned, owner_labels
@@ -27,9 +27,8 @@ from wheelfab.errors import InfrastructureError, NoDeviceError
 _ANSWER = 2  # seconds for an engine to accept and again to answer: 4 in all
 _PATIENCE = 600  # seconds for one answer of an engine that is there
 _CONNECTIONS = 64  # kept open: one a thread that runs commands
-_FAILED = (DockerException, RequestException, OSError)
 # A name error is what the SDK gives for ssh:// without paramiko.
-_NO_ANSWER = (*_FAILED, ValueError, LookupError, NameError)
+_NO_ANSWER = (*FAILED, ValueError, LookupError, NameError)
 _QUICK = "crun"  # an exec by crun takes under half the CPU of one by runc
 
 
@@ -90,14 +89,14 @@ class Engine:
         runtime = None if options.gpus else self.runtime
         try:
             return self._attempt(options, name, runtime)
-        except _FAILED as error:
+        except FAILED as error:
             self._remove(name)
             if runtime in (None, self._usual):
                 raise _start_error(error, options, nvidia=self.has_nvidia) from error
             failure = reason(error)
         try:
             identifier = self._attempt(options, name, self._usual)
-        except _FAILED as error:
+        except FAILED as error:
             raise _start_error(error, options, nvidia=self.has_nvidia) from error
         console.warn(f"{runtime} starts no container, {self._usual} does: {failure}")
         self.runtime = self._usual
@@ -161,7 +160,7 @@ def _shortly(error: Exception) -> str:
 def _told(doing: str) -> Iterator[None]:
     try:
         yield
-    except _FAILED as error:
+    except FAILED as error:
         raise InfrastructureError(
             f"{doing}: {reason(error)}", next_step="see whether the Docker engine runs"
         ) from error

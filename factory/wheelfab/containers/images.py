@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from docker import DockerClient
-from docker.errors import DockerException, ImageNotFound
-from requests.exceptions import RequestException
+from docker.errors import ImageNotFound
 
 from wheelfab import console
+from wheelfab.containers.failing import FAILED
 from wheelfab.errors import InfrastructureError, UsageError
 from wheelfab.lock import hold
 from wheelfab.records import digest, file_digest
@@ -104,7 +104,7 @@ def _build(client: DockerClient, root: Path, made_of: Recipe) -> str:
     )
     try:
         return _follow(answers, log, made_of)
-    except (DockerException, RequestException) as error:
+    except FAILED as error:
         raise InfrastructureError(
             f"the engine did not build it: {error}", where=made_of.tag
         ) from error
