@@ -77,13 +77,8 @@ def hosts_page(report: Mapping[str, Any], hosts: Sequence[Host]) -> str:
         f"{len(lines)} hosts, {len(cells)} wheels ({', '.join(cells)}): {len(made)} pairs run, "
         f"{_verdicts(made, 'passed')} as expected, {_verdicts(results, 'not run')} not run."
     )
-    text = _HOSTS_HEAD.format(
-        fresh=20,
-        forked=20,
-        counts=counts,
-        machine=f"Run on {machine['processor']}, "
-        f"{machine['cores']} cores, {machine['system']}, in {report['seconds'] / 60:.1f} minutes.",
-    )
+    where = f"{machine['processor']}, {machine['cores']} cores, {machine['system']}"
+    text = _HOSTS_HEAD.format(fresh=20, forked=20, counts=counts, machine=f"Run on {where}.")
     return text + _grid(head, lines)
 
 
