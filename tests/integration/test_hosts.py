@@ -19,6 +19,7 @@ from wheelfab.containers import Engine
 from wheelfab.records import file_digest
 
 from .conftest import ROOT, Wheelfab
+from .sources import repository_with
 
 CELL = "cu121-torch2.4"
 STATE = '''
@@ -216,3 +217,28 @@ def _with_verdicts(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
         name: item | {"verdict": "not run"} if item["not_run"] else item
         for name, item in report.items()
     }
+
+
+NO_PTX = """
+[variants.cu121n]
+cuda = "12.1"
+arch = ["8.0"]
+torch = ["stable >= 2.10"]
+"""
+
+
+def test_a_wheel_without_ptx_has_nothing_for_a_newer_device(tmp_path: Path) -> None:
+    repository = repository_with(tmp_path / "repository", NO_PTX)
+    (built,) = repository.json("build", "cu121n")
+    assert built["state"] == "ok", built
+    hosts = ("no-image-sm-75", "no-image-sm-120", "devices-1")
+    options = ("--count", "1", "--forked", "1", "--no-container")
+    done = repository.run("loop", "--variant", "cu121n", "--json", *options, "--host", *hosts)
+    assert done.returncode == 0, done.stderr
+    results = {item["host"]: item for item in json.loads(done.stdout)}
+    assert {name: item["status"] for name, item in results.items()} == {
+        "no-image-sm-75": "no_image",
+        "no-image-sm-120": "no_image",
+        "devices-1": "ready",
+    }
+    assert results["devices-1"]["with_torch"] == "passes, on each device too"

@@ -22,23 +22,11 @@ if TYPE_CHECKING:
 
 USER = 10001  # of the images, and of loads in a namespace
 _SMALL = 1280 << 20  # bytes of memory of a small machine
-_PROC = "/proc/"
+_PROC, _PROC_DRIVER = "/proc/", "/proc/driver/"
 _MOUNTS = ("SYS_ADMIN",)  # what a container's root needs to give /proc other files
 _UNCONFINED = ("seccomp=unconfined", "apparmor=unconfined")
-# Gives files under /proc a new content; /proc/driver gets a whole folder.
-_ENTER = """\
-set -e
-for pair in $WHEELFAB_BINDS; do
-  source=${pair%%=*} target=${pair#*=}
-  case $target in
-    /proc/driver/*) mkdir -p "$WHEELFAB_FAKES/driver${target#/proc/driver}"
-      rmdir "$WHEELFAB_FAKES/driver${target#/proc/driver}" 2>/dev/null || :
-      cp "$source" "$WHEELFAB_FAKES/driver${target#/proc/driver}"
-      mountpoint -q /proc/driver || mount --bind "$WHEELFAB_FAKES/driver" /proc/driver ;;
-    *) mount --bind "$source" "$target" ;;
-  esac
-done
-"""
+# Bind-mounts pairs of paths up to a "--", then becomes the command after it.
+_BINDING = 'set -e; while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done; shift; '
 
 
 class Harness(StrEnum):
@@ -82,15 +70,16 @@ class ProcessPlace:
 class NamespacePlace:
     """This machine with other files in ``/proc``, and without a network, for one process tree."""
 
-    script: str
-    environment: Mapping[str, str]
+    binds: tuple[str, ...]
+    without_proc: bool
     harness: Harness = Harness.NAMESPACE
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Run a command in namespaces of its own, made anew each time."""
-        shell = ("sh", "-c", f'{self.script}exec "$@"', "sh")
+        leave = "umount -l /proc; " if self.without_proc else ""
+        shell = ("sh", "-c", f'{_BINDING}{leave}exec "$@"', "sh", *self.binds, "--")
         entered = ("unshare", "--mount", "--net", "--", *shell, *argv)
-        return run(entered, env={**environment, **self.environment}, timeout=timeout)
+        return run(entered, env=environment, timeout=timeout)
 
     def python(self, site: Site) -> str:
         """The environment's own interpreter."""
@@ -151,7 +140,7 @@ def open_place(
         with _container(host, things, sites, engine, folder, target) as place:
             yield place
     elif host.reach is Reach.NAMESPACE:
-        yield NamespacePlace(_entering(host), _binds(things, folder))
+        yield NamespacePlace(_binds(things), HostOption.NO_PROC in host.options)
     else:
         yield ProcessPlace()
 
@@ -167,7 +156,7 @@ def _container(  # noqa: PLR0917 (what open_place got)
 ) -> Iterator[ContainerPlace]:
     from wheelfab.containers import ContainerOptions, Mount
 
-    in_proc = {path for path in things.mounts if path.startswith(_PROC)}
+    binds = _binds(things)
     seen = (*things.folders, folder, *(site.root for site in sites))
     mounts = [Mount(source=path, target=str(path)) for path in dict.fromkeys(seen)]
     for site in sites:
@@ -175,10 +164,10 @@ def _container(  # noqa: PLR0917 (what open_place got)
     mounts += [
         Mount(source=path, target=where)
         for where, path in things.mounts.items()
-        if where not in in_proc
+        if not where.startswith(_PROC)
     ]
     without_proc = HostOption.NO_PROC in host.options
-    mounting = bool(in_proc) or without_proc
+    mounting = bool(binds) or without_proc
     options = ContainerOptions(
         image=engine.image(target, host.base),
         mounts=tuple(mounts),
@@ -193,10 +182,8 @@ def _container(  # noqa: PLR0917 (what open_place got)
     with engine.start(options) as container:
         for argv in things.setup:
             _must(container.run(argv, user="root"))
-        if in_proc:
-            environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **_binds(things, None)}
-            shell = ("sh", "-c", f"mkdir -p $WHEELFAB_FAKES/driver && {_ENTER}")
-            _must(container.run(shell, env=environment, user="root"))
+        for source, where in zip(binds[::2], binds[1::2], strict=True):
+            _must(container.run(("mount", "--bind", source, where), user="root"))
         if without_proc:
             yield ContainerPlace(container, "root", _without_proc())
         else:
@@ -210,15 +197,16 @@ def _without_proc() -> tuple[str, ...]:
     return ("unshare", "--mount", "--", "sh", "-c", script, "sh")
 
 
-def _entering(host: Host) -> str:
-    script = f'WHEELFAB_FAKES=$(mktemp -d) && mkdir "$WHEELFAB_FAKES/driver"\n{_ENTER}'
-    return script + ("umount -l /proc\n" if HostOption.NO_PROC in host.options else "")
-
-
-def _binds(things: Arrangement, folder: Path | None) -> dict[str, str]:
-    pairs = [f"{path}={where}" for where, path in things.mounts.items() if where.startswith(_PROC)]
-    fakes = "/run/wheelfab-fakes" if folder is None else str(folder / "fakes")
-    return {"WHEELFAB_BINDS": " ".join(pairs), "WHEELFAB_FAKES": fakes}
+def _binds(things: Arrangement) -> tuple[str, ...]:
+    """Source and target of each file under /proc; of /proc/driver, which has no such folders."""
+    pairs = {}
+    for target, source in things.mounts.items():
+        if target.startswith(_PROC_DRIVER):
+            depth = target.removeprefix(_PROC_DRIVER).count("/")
+            pairs["/proc/driver"] = source.parents[depth]
+        elif target.startswith(_PROC):
+            pairs[target] = source
+    return tuple(str(path) for target, source in pairs.items() for path in (source, target))
 
 
 def _user(host: Host) -> str:
