@@ -172,9 +172,9 @@ class Stay:
             for stage in project.load
             if not expected.error or stage.stage != "torch"
         ]
-        if emulation is not None and project.device_run is not None:
-            images = enumerate(self.host.expect.images or ())
-            usable = [ordinal for ordinal, image in images if image != "none"]
+        images = enumerate(expected.images or ())
+        usable = [ordinal for ordinal, image in images if image != "none"]
+        if emulation is not None and project.device_run is not None and usable:
             stages.append(("devices", on_devices(project.device_run.operation, usable), True))
         path = self.folder / f"{cell.id}-{len(stages)}-{forks}.json"
         if forks is None:
