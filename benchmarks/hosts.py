@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
 from wheelfab import machine
 from wheelfab.containers import NoEngine, find_engine
@@ -97,7 +98,7 @@ def main() -> None:
         with open_place(host, things, [site], engine, folder) as place:
             blame = Blame(matrix.root, lambda: open_place(host, things, [site], engine, folder))
             shared = (matrix, host, things, place, folder, HostOptions())
-            stay = Stay(*shared, Controls(), blame)
+            stay = Stay(*shared, Controls(), blame, Event())
             race = Race(stay, stay.short(cell, site), expected_of(host, cell), options.count)
             race.ours()
             rounds = [(race.ours(), race.xargs()) for _ in range(options.rounds)]

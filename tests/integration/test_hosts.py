@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 
 from tests.factory.cellmaker import record_cell
@@ -191,6 +194,39 @@ def test_a_wheel_that_gives_another_state_fails(tmp_path: Path) -> None:
     results = made.results("--count", "1", "--no-container", "--host", "bare", code=8)
     assert "state 'busy', not 'fine'" in results["bare"]["failures"][0]
     assert results["bare"]["fresh"] == {"made": 1, "passed": 0}
+
+
+def test_an_interrupt_ends_the_run_soon_and_leaves_no_container(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert engine
+    package = "import time\ntime.sleep(3)\n" + PACKAGE
+    made = project(tmp_path / "p", GOOD, package=package)
+    process = made.wheelfab.start("loop", "--variant", CELL, "--host", "bare", "dies")
+    try:
+        deadline = time.monotonic() + 60
+        while not containers(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert containers(process.pid)
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        process.communicate(timeout=60)
+        assert time.monotonic() - began < 30
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert not containers(process.pid)
+    assert not (tmp_path / "p" / "build" / "hosts" / "report.json").exists()
+
+
+def containers(pid: int) -> list[str]:
+    """The names of the containers that a process of wheelfab has up."""
+    client = docker.from_env()
+    try:
+        return [item.name for item in client.containers.list(filters={"name": f"wheelfab-{pid}-"})]
+    finally:
+        client.close()
 
 
 @pytest.mark.parametrize(

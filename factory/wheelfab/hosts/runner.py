@@ -6,9 +6,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from wheelfab import console
@@ -39,6 +40,7 @@ class HostRunner:
     engine: Engine | None
     libraries: Path
     options: HostOptions
+    stopping: Event = field(default_factory=Event)
 
     def run(self, hosts: Sequence[Host]) -> list[HostResult]:
         """The results in the order of hosts and wheels."""
@@ -50,10 +52,10 @@ class HostRunner:
                 wait(futures, return_when=FIRST_EXCEPTION)
                 return [result for future in futures for result in future.result()]
             finally:
+                self.stopping.set()  # hosts that are up make no further visit and go down
                 for future in futures:
                     future.cancel()
-                if not all(future.done() for future in futures):
-                    stop_all()
+                stop_all()
                 pool.shutdown(cancel_futures=True)
 
     def _prepare(self, hosts: Sequence[Host]) -> None:
@@ -109,7 +111,7 @@ class HostRunner:
                     )
                     blame = Blame(self.matrix.root, again)
                     shared = (self.matrix, host, things, place, folder, self.options)
-                    stay = Stay(*shared, Controls(), blame)
+                    stay = Stay(*shared, Controls(), blame, self.stopping)
                     for (cell, wheel), site in wheels:
                         results.append(stay.load(cell, wheel, site))
                         advance()

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
+from wheelfab.errors import HarnessError
 from wheelfab.host import Host, TorchChoice
 from wheelfab.hosts.arrange import QEMU, VISIT, Arrangement, Emulation
 from wheelfab.hosts.crashes import Blame
@@ -78,6 +80,7 @@ class Stay:
     options: HostOptions
     controls: Controls
     blame: Blame
+    stopping: Event
 
     def load(self, cell: Cell, wheel: Wheel, site: Site) -> HostResult:
         """All loads of a wheel: the control, fresh ones, one with torch and its forks."""
@@ -213,7 +216,9 @@ class Stay:
         return self.controls.known[key]
 
     def visit(self, trip: Trip) -> Visit:
-        """Make one visit and read what it said."""
+        """Make one visit and read what it said; none any more once the run is stopped."""
+        if self.stopping.is_set():
+            raise HarnessError("the run was stopped", where=f"host {self.host.name}")
         limit = _CONTROL_TIMEOUT if trip.mode == "control" else _TIMEOUT
         limit *= _QEMU_TIMES if self.host.cpu else 1.0
         return read_visit(self.place.run(self.argv(trip), self._environment(trip), limit))
