@@ -350,9 +350,10 @@ def test_privileges_are_given_only_when_asked_for(engine: Engine) -> None:
 
 
 OWNING = """
-import os, sys, time
+import signal, sys
 from pathlib import Path
 from wheelfab.containers import ContainerOptions, find_engine
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell put aside
 engine = find_engine(Path(sys.argv[1]))
 with engine.start(ContainerOptions(image=engine.image("cpu-host"))) as container:
     print(container.id, flush=True)
