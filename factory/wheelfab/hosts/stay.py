@@ -31,7 +31,8 @@ from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
 _TIMEOUT = 120.0  # seconds of a visit
-_CONTROL_TIMEOUT = 15.0  # seconds of torch alone, which a driver may keep for ever
+_CONTROL_TIMEOUT = 60.0  # seconds of torch alone
+_KEPT = 15.0  # seconds of it on a host where loads only wait
 _QEMU_TIMES = 10.0
 _USUAL = 20  # fresh loads, and forked ones
 
@@ -88,8 +89,9 @@ class Stay:
         expected = expected_of(self.host, cell)
         emulation = self._emulation(cell, site)
         control = self._control(site)
-        mode = "torch" if self.options.deep and not expected.error else "fresh"
-        short = self.short(cell, site, mode)
+        excused = self._excused(control) and not expected.error
+        deep = self.options.deep and not excused and not expected.error
+        short = self.short(cell, site, "torch" if deep else "fresh")
         long = Trip(
             site=site, plan=self._plan(cell, expected, emulation), mode="torch", emulation=emulation
         )
@@ -98,7 +100,6 @@ class Stay:
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
         trouble = judge_torch(last, expected)
-        excused = self._excused(control) and not expected.error
         if control is not None and not control.passed and not self._excused(control):
             failures.append(control_words(control))
         if trouble and not excused:
@@ -113,7 +114,7 @@ class Stay:
             libraries=str(site.libraries),
             harness=str(self.place.harness),
             base=self.host.base if self.place.harness is Harness.CONTAINER else "",
-            deep=self.options.deep,
+            deep=deep,
             expected=expected.text,
             fresh=Count(made=len(fresh), passed=len(fresh) - len(wrong)),
             with_torch=self._words(last, trouble, expected, emulation),
@@ -219,7 +220,9 @@ class Stay:
         """Make one visit and read what it said; none any more once the run is stopped."""
         if self.stopping.is_set():
             raise HarnessError("the run was stopped", where=f"host {self.host.name}")
-        limit = _CONTROL_TIMEOUT if trip.mode == "control" else _TIMEOUT
+        limit = _TIMEOUT
+        if trip.mode == "control":
+            limit = _CONTROL_TIMEOUT if self.host.at_once == 1 else _KEPT
         limit *= _QEMU_TIMES if self.host.cpu else 1.0
         return read_visit(self.place.run(self.argv(trip), self._environment(trip), limit))
 
