@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ class Wheelfab:
     root: Path
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        """Start a command in a process group of its own."""
+        """Start a command in a process group of its own, which SIGINT ends.
+
+        A test run in the background of a shell ignores it, and so would what it starts.
+        """
         return subprocess.Popen(
             [sys.executable, "-m", "wheelfab", *argv],
             cwd=self.root,
@@ -37,6 +41,7 @@ class Wheelfab:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def run(self, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
