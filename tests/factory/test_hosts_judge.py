@@ -125,5 +125,7 @@ def test_what_torch_alone_did() -> None:
     assert control_words(visit(available=False)) == "is_available() is False"
     dead = visit(returncode=-11, ending="SIGSEGV", complete=False)
     assert control_words(dead) == "torch dies here: SIGSEGV"
+    left = visit(returncode=7, ending="exit 7", complete=False)
+    assert control_words(left) == "torch dies here: exit 7"
     failed = visit(returncode=1, error="ImportError: libx", complete=False)
     assert control_words(failed) == "torch fails here: stage 'package': ImportError: libx"

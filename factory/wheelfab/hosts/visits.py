@@ -46,8 +46,10 @@ class Visit:
 
     @property
     def died(self) -> bool:
-        """A signal or the time limit ended it."""
-        return self.returncode is None or self.returncode < 0
+        """A signal, the time limit or somebody's ``exit`` ended it."""
+        if self.returncode is None or self.returncode < 0:
+            return True
+        return not self.complete and not self.error
 
     @property
     def trouble(self) -> str:
