@@ -107,9 +107,11 @@ def test_row_33_the_page_of_failures_has_symptom_state_and_fix(
     tmp_path: Path, result: HostResult
 ) -> None:
     ready = replace(result, host="dies", status="ready")
-    page = no_gpu_page(write(tmp_path, result, ready), HOSTS)
+    made = replace(result, reason="no driver | none at /a/build/hosts/libraries/x-1/libcuda.so.1")
+    page = no_gpu_page(write(tmp_path, made, ready), HOSTS)
     assert (
-        "| no driver | `cuda_unavailable` | no driver \\| none | install one | "
+        "| no driver (`bare`) | `cuda_unavailable` | no driver \\| none at …/libcuda.so.1 | "
+        "install one | "
         "2.4.1+cu121: is_available() is False |"
     ) in page
     assert "it dies" not in page

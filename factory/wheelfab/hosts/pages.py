@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,6 +14,8 @@ from wheelfab.hosts.report import read_report
 from wheelfab.model import Matrix
 from wheelfab.records import write_text
 
+# Folders of libraries and environments, which have other names on every machine.
+_MADE_UP = re.compile(r"/[^\s:,()]*/(?:build/hosts/libraries|\.loops)/[^/\s]+/")
 _HOSTS_HEAD = """\
 # Hosts
 
@@ -93,7 +96,8 @@ def no_gpu_page(report: Mapping[str, Any], hosts: Sequence[Host]) -> str:
             item = found[0]
             lines.append(
                 (
-                    *(host.help, f"`{item['status']}`", item["reason"], item["next_step"]),
+                    *(f"{host.help} (`{host.name}`)", f"`{item['status']}`"),
+                    *(item["reason"], item["next_step"]),
                     _controls(found),
                 )
             )
@@ -145,4 +149,5 @@ def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
+    text = _MADE_UP.sub("…/", text)
     return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
