@@ -211,7 +211,7 @@ def test_the_loop_loads_the_twin_and_reports_it_apart(built: Built, wheelfab: Wh
     releases = wheelfab.root / "build" / "loops" / f"{CELL}.json"
     before = releases.read_bytes() if releases.exists() else None
     options = ("--count", "1", "--forked", "0", "--torch", "2.13.0")
-    (report,) = wheelfab.json("loop", "--debug", "--variant", CELL, *options)
+    (report,) = wheelfab.json("loop", "--host", "here", "--debug", "--variant", CELL, *options)
     assert (report["cell"], report["wheel"]) == (f"{CELL}-debug", built.wheel.name)
     assert report["runs"][0]["fresh"]["passed"] == 1
     assert (wheelfab.root / "build" / "loops" / f"{CELL}-debug.json").is_file()
