@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfab import console
-from wheelfab.errors import FactoryError, UsageError
+from wheelfab.errors import UsageError
 from wheelfab.host import HERE, Host, TorchChoice
 from wheelfab.hosts.arrange import Emulation, make_emulation
 from wheelfab.hosts.report import COLUMNS, HostResult, Verdict, rows, write_report
@@ -99,10 +99,7 @@ def _emulations(
         folder = matrix.root / "build" / "hosts" / f"emulation-{site.torch}"
         packages = site.packages / "torch"
         console.step(f"making the emulation of devices for torch {site.torch}")
-        try:
-            made[str(site.torch)] = make_emulation(
-                device_run, matrix.root, Path(sys.executable), packages, folder
-            )
-        except FactoryError as error:
-            console.warn(str(error))
+        made[str(site.torch)] = make_emulation(
+            device_run, matrix.root, Path(sys.executable), packages, folder
+        )
     return made
