@@ -9,8 +9,7 @@ only; wheelfab is never imported::
 JSON line an event, each at most ``PIPE_BUF`` bytes so that a write is whole or absent. With
 ``INDEX`` this process is that load. Without, it runs the plan's preload once, forks the loads and
 reports how each of them ended. A load leaves through a normal end of the interpreter, so that
-finalisation is part of what is judged; of the forked ones every tenth does, and the others leave by
-``os._exit``, as the workers of ``multiprocessing`` do.
+finalisation is part of what is judged.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ PLAN_LIMIT = 1 << 20  # bytes
 LINE_LIMIT = 4096  # bytes: PIPE_BUF on Linux
 TEXT_LIMIT = 300  # characters of an exception's text; JSON may need 12 bytes for one
 TAIL_LIMIT = 8192  # bytes of a forked load's stderr
-FINALISED = 10  # of so many forked loads one ends as an interpreter does
 GRACE = 1.0  # seconds between SIGABRT, which makes faulthandler speak, and SIGKILL
 
 
@@ -158,14 +156,10 @@ class Nursery:
             while len(self.running) >= self.plan["jobs"]:
                 self.wait()
             if self.fork(index):
-                run_load(self.plan, self.report, index)
-                if index % FINALISED:
-                    sys.stdout.flush()
-                    sys.stderr.flush()
-                    os._exit(0)
-                return
+                return run_load(self.plan, self.report, index)
         while self.running:
             self.wait()
+        return None
 
     def fork(self, index: int) -> bool:
         """Fork load number ``index``; True in the load, False here."""
