@@ -322,6 +322,19 @@ def test_read_only_with_folders_to_write_in(engine: Engine, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["given", "y"]
 
 
+@pytest.mark.parametrize("target", ["builder", "cpu-host", "driver-host"])
+def test_what_lies_in_roots_home_can_be_given(engine: Engine, tmp_path: Path, target: str) -> None:
+    (tmp_path / "given").write_text("given")
+    tmp_path.chmod(0o755)
+    where = "/root/.cache/wheelfab"
+    options = ContainerOptions(
+        image=engine.image(target), mounts=(Mount(source=tmp_path, target=where),)
+    )
+    with engine.start(options) as container:
+        assert container.run(["cat", f"{where}/given"]).stdout == "given"
+        assert not container.run(["ls", "/root"]).ok
+
+
 def test_a_seccomp_profile_holds(engine: Engine) -> None:
     profile = {
         "defaultAction": "SCMP_ACT_ALLOW",
