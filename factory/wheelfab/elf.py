@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,11 +29,15 @@ _DYNAMIC = struct.Struct("<qQ")
 _NEED = struct.Struct("<HHIII")
 _NEED_VERSION = struct.Struct("<IHHII")
 _DEFINITION = struct.Struct("<HHHHIII")
-_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_NOTE = struct.Struct("<III")
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_GNU_STACK, _PT_GNU_RELRO = 1, 2, 4, 0x6474E551, 0x6474E552
 _PF_X = 1
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = (
     *(0, 1, 5, 10, 14, 15, 29),
 )
+_DT_TEXTREL, _DT_BIND_NOW, _DT_INIT_ARRAYSZ, _DT_FLAGS, _DT_FLAGS_1 = 22, 24, 27, 30, 0x6FFFFFFB
+_DF_TEXTREL, _DF_BIND_NOW, _DF_1_NOW = 4, 8, 1
+_NT_GNU_BUILD_ID = 3
 _STB_WEAK = 2
 _VERSION_HIDDEN = 0x8000
 
@@ -44,6 +48,7 @@ _MOST_TAGS = 20_000
 _MOST_VERSIONS = 50_000
 _LONGEST_NAME = 1 << 16
 _MOST_NAME_BYTES = 512 << 20
+_LONGEST_NOTES = 1 << 20
 
 
 class SectionType(IntEnum):
@@ -54,6 +59,14 @@ class SectionType(IntEnum):
     VERSION_DEFINITIONS = 0x6FFFFFFD
     VERSION_NEEDS = 0x6FFFFFFE
     VERSION_INDEX = 0x6FFFFFFF
+
+
+class Relro(StrEnum):
+    """How much of its own tables the loader makes read-only after it relocated the file."""
+
+    NONE = "none"
+    PARTIAL = "partial"  # all but the table of functions, which is filled as they are called
+    FULL = "full"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +97,10 @@ class Symbol:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elf:
-    """The facts of one file. ``executable_stack``: asked for, or no header says otherwise."""
+    """The facts of one file. ``executable_stack``: asked for, or no header says otherwise.
+
+    ``initialisers``: functions that run when it is loaded. gcc's own start-up code is one of them.
+    """
 
     machine: int
     type: int
@@ -99,10 +115,27 @@ class Elf:
     defined: tuple[Symbol, ...]
     undefined: tuple[Symbol, ...]
     version_needs: Mapping[str, tuple[str, ...]]
+    text_relocations: bool = False
+    relro: Relro = Relro.NONE
+    initialisers: int = 0
+    build_id: str | None = None
 
     def section(self, name: str) -> Section | None:
         """The first section of that name."""
         return next((section for section in self.sections if section.name == name), None)
+
+    @property
+    def stripped(self) -> bool:
+        """Whether the table of all symbols was taken out; the dynamic ones always stay."""
+        return self.section(".symtab") is None
+
+    @property
+    def debug(self) -> bool:
+        """Whether there is debug information."""
+        return any(
+            section.name in (".debug_info", ".zdebug_info") and section.type != SectionType.NOBITS
+            for section in self.sections
+        )
 
 
 def is_elf(path: Path) -> bool:
@@ -145,6 +178,21 @@ class _MalformedError(Exception):
     pass
 
 
+def _flag(numbers: Mapping[int, list[int]], tag: int, flag: int) -> bool:
+    return any(value & flag for value in numbers.get(tag, ()))
+
+
+def _relro(segments: list[tuple[int, ...]], numbers: Mapping[int, list[int]]) -> Relro:
+    if not any(kind == _PT_GNU_RELRO for kind, *_ in segments):
+        return Relro.NONE
+    at_once = (
+        _DT_BIND_NOW in numbers
+        or _flag(numbers, _DT_FLAGS, _DF_BIND_NOW)
+        or _flag(numbers, _DT_FLAGS_1, _DF_1_NOW)
+    )
+    return Relro.FULL if at_once else Relro.PARTIAL
+
+
 @dataclass(frozen=True, slots=True)
 class _Version:
     name: str
@@ -167,7 +215,8 @@ class _Reader:
         header = _HEADER.unpack_from(self.data, 16)
         self.sections = self._sections(header[5], header[10], header[11], header[12])
         segments = self._segments(header[4], header[9])
-        tags = self._dynamic(segments)
+        numbers = self._dynamic(segments)
+        tags = self._names(segments, numbers)
         defined, undefined, needs = self._symbols() if symbols else ((), (), {})
         stack = [flags for kind, flags, *_ in segments if kind == _PT_GNU_STACK]
         return Elf(
@@ -180,6 +229,10 @@ class _Reader:
             rpath=next(iter(tags.get(_DT_RPATH, ())), None),
             runpath=next(iter(tags.get(_DT_RUNPATH, ())), None),
             executable_stack=bool(segments) and (not stack or bool(stack[0] & _PF_X)),
+            text_relocations=_DT_TEXTREL in numbers or _flag(numbers, _DT_FLAGS, _DF_TEXTREL),
+            relro=_relro(segments, numbers),
+            initialisers=sum(numbers.get(_DT_INIT_ARRAYSZ, ())) // 8,
+            build_id=self._build_id(segments),
             sections=self.sections,
             defined=defined,
             undefined=undefined,
@@ -240,8 +293,8 @@ class _Reader:
         table = self._slice(offset, count * _SEGMENT.size, "the table of segments")
         return list(_SEGMENT.iter_unpack(table))
 
-    def _dynamic(self, segments: list[tuple[int, ...]]) -> dict[int, list[str]]:
-        """The dynamic tags that name something, by tag."""
+    def _dynamic(self, segments: list[tuple[int, ...]]) -> dict[int, list[int]]:
+        """The values of the dynamic tags, by tag."""
         place = next((item for item in segments if item[0] == _PT_DYNAMIC), None)
         if place is None:
             return {}
@@ -251,6 +304,12 @@ class _Reader:
             if tag == _DT_NULL:
                 break
             numbers.setdefault(tag, []).append(value)
+        return numbers
+
+    def _names(
+        self, segments: list[tuple[int, ...]], numbers: dict[int, list[int]]
+    ) -> dict[int, list[str]]:
+        """The dynamic tags that name something, by tag."""
         if _DT_STRTAB not in numbers or _DT_STRSZ not in numbers:
             return {}
         start = self._file_offset(segments, numbers[_DT_STRTAB][0])
@@ -260,6 +319,21 @@ class _Reader:
             for tag in (_DT_NEEDED, _DT_SONAME, _DT_RPATH, _DT_RUNPATH)
             if tag in numbers
         }
+
+    def _build_id(self, segments: list[tuple[int, ...]]) -> str | None:
+        """The linker's identifier of the file, in hexadecimal digits."""
+        for kind, _, offset, _, _, size, _, _ in segments:
+            if kind != _PT_NOTE or size > _LONGEST_NOTES:
+                continue
+            data, at = self._slice(offset, size, "a segment of notes"), 0
+            while at + _NOTE.size <= len(data):
+                name, length, tag = _NOTE.unpack_from(data, at)
+                at += _NOTE.size
+                end = at + name + -name % 4
+                if tag == _NT_GNU_BUILD_ID and data[at : at + name] == b"GNU\0":
+                    return data[end : end + length].hex()
+                at = end + length + -length % 4
+        return None
 
     def _file_offset(self, segments: list[tuple[int, ...]], address: int) -> int:
         for kind, _, offset, start, _, size, _, _ in segments:

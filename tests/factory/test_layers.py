@@ -14,7 +14,7 @@ FLOORS = (
     {"console", "run", "machine", "lock", "archive", "manifest", "lz4"},
     {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
     {"matrix_docs"},
-    {"wheel", "wheelrules", "elf", "fatbin"},
+    {"wheel", "wheelrules", "elf", "cubin", "fatbin"},
     {"variant", "store", "source", "drivers", "containers"},
     {"toolchain", "steps", "plan"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
