@@ -25,6 +25,7 @@ _END_SIZE = 22
 _FIRST = b"PK\x03\x04"
 _ZIP_EPOCH = 315532800  # 1980-01-01, the earliest time that a zip archive can hold
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
 
 class FlawKind(StrEnum):
@@ -185,7 +186,7 @@ def digest_member(archive: ZipFile, member: ZipInfo, algorithm: str = "sha256") 
         with archive.open(member) as file:
             while piece := file.read(_CHUNK):
                 sha.update(piece)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    except READ_ERRORS as error:
         raise FormatError(str(error) or "ends early", where=member.filename) from error
     return sha.digest()
 
@@ -198,7 +199,7 @@ def read_member(archive: ZipFile, name: str, limit: int = LIMITS.text) -> bytes:
     try:
         with archive.open(member) as file:
             return file.read(limit)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    except READ_ERRORS as error:
         raise FormatError(str(error) or "ends early", where=name) from error
 
 

@@ -20,6 +20,7 @@ FLOORS = (
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"crash"},
     {"loops", "imports"},
+    {"audit"},
     {"hosts"},
     {"gpu"},
     {"compat"},
