@@ -18,6 +18,7 @@ from typing import BinaryIO
 from zipfile import ZipFile, ZipInfo
 
 from wheelfab.errors import FormatError
+from wheelfab.zipheaders import header_flaws
 
 _CHUNK = 1 << 20
 _END = b"PK\x05\x06"
@@ -38,6 +39,7 @@ class FlawKind(StrEnum):
     BAD_PATH = "bad-path"
     DUPLICATE = "duplicate"
     LINK = "link"
+    HEADER = "header"
     UNREADABLE = "unreadable"
     DAMAGED = "damaged"
     FILE_NAME = "file-name"
@@ -117,7 +119,8 @@ def layout_flaws(archive: ZipFile, size: int, limits: Limits = LIMITS) -> list[F
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             flaws.append(_flaw(FlawKind.DUPLICATE, name, f"is in the archive {count} times"))
-    return [*flaws, *_total_flaws(archive, size, limits)]
+    flaws += _total_flaws(archive, size, limits)
+    return flaws or [_flaw(FlawKind.HEADER, *flaw) for flaw in header_flaws(archive)]
 
 
 def _member_flaws(member: ZipInfo, limits: Limits) -> Iterator[Flaw]:

@@ -44,6 +44,7 @@ _UNSOUND = frozenset(
         FlawKind.BAD_PATH,
         FlawKind.DUPLICATE,
         FlawKind.LINK,
+        FlawKind.HEADER,
         FlawKind.UNREADABLE,
         FlawKind.DAMAGED,
         FlawKind.STRAY_BYTES,
