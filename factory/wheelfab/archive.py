@@ -18,6 +18,7 @@ from typing import BinaryIO
 from zipfile import ZipFile, ZipInfo
 
 from wheelfab.errors import FormatError
+from wheelfab.zipheaders import header_flaws
 
 _CHUNK = 1 << 20
 _END = b"PK\x05\x06"
@@ -25,6 +26,7 @@ _END_SIZE = 22
 _FIRST = b"PK\x03\x04"
 _ZIP_EPOCH = 315532800  # 1980-01-01, the earliest time that a zip archive can hold
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
 
 class FlawKind(StrEnum):
@@ -37,6 +39,7 @@ class FlawKind(StrEnum):
     BAD_PATH = "bad-path"
     DUPLICATE = "duplicate"
     LINK = "link"
+    HEADER = "header"
     UNREADABLE = "unreadable"
     DAMAGED = "damaged"
     FILE_NAME = "file-name"
@@ -116,7 +119,8 @@ def layout_flaws(archive: ZipFile, size: int, limits: Limits = LIMITS) -> list[F
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             flaws.append(_flaw(FlawKind.DUPLICATE, name, f"is in the archive {count} times"))
-    return [*flaws, *_total_flaws(archive, size, limits)]
+    flaws += _total_flaws(archive, size, limits)
+    return flaws or [_flaw(FlawKind.HEADER, *flaw) for flaw in header_flaws(archive)]
 
 
 def _member_flaws(member: ZipInfo, limits: Limits) -> Iterator[Flaw]:
@@ -185,7 +189,7 @@ def digest_member(archive: ZipFile, member: ZipInfo, algorithm: str = "sha256") 
         with archive.open(member) as file:
             while piece := file.read(_CHUNK):
                 sha.update(piece)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    except READ_ERRORS as error:
         raise FormatError(str(error) or "ends early", where=member.filename) from error
     return sha.digest()
 
@@ -198,7 +202,7 @@ def read_member(archive: ZipFile, name: str, limit: int = LIMITS.text) -> bytes:
     try:
         with archive.open(member) as file:
             return file.read(limit)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    except READ_ERRORS as error:
         raise FormatError(str(error) or "ends early", where=name) from error
 
 

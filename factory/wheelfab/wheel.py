@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, ZipInfo
@@ -32,6 +33,7 @@ from wheelfab.errors import FormatError, WheelError
 from wheelfab.manifest import Member, format_manifest
 from wheelfab.records import aside, file_digest
 from wheelfab.wheelrules import (
+    Digest,
     content_flaws,
     dist_infos,
     fact_flaws,
@@ -120,13 +122,19 @@ def verify_wheel(path: Path) -> Wheel:
 
 
 def wheel_flaws(
-    path: Path, *, name: str | None = None, limits: Limits = LIMITS
+    path: Path,
+    *,
+    name: str | None = None,
+    limits: Limits = LIMITS,
+    digest: Digest = digest_member,
 ) -> tuple[Flaw, ...]:
     """Everything that is wrong with the wheel in ``path``; empty for a sound one.
 
-    ``name`` is the file name that it will have, where that is not its present one.
+    ``name`` is the file name that it will have, where that is not its present one. ``digest`` is
+    called once for each file of an archive that is sound, and may look at its bytes on the way.
     """
-    return _flaws(path, name or path.name, content_flaws, limits)
+    rules = partial(content_flaws, digest=digest)
+    return _flaws(path, name or path.name, rules, limits)
 
 
 def _flaws(path: Path, name: str, rules: _Rules, limits: Limits = LIMITS) -> tuple[Flaw, ...]:

@@ -6,10 +6,10 @@ import email
 import email.message
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZipFile, ZipInfo
 
 from packaging.metadata import InvalidMetadata, Metadata
 from packaging.tags import InvalidTag, Tag, parse_tag
@@ -23,6 +23,8 @@ from wheelfab.manifest import Entry, Member, manifest_flaws, parse_manifest
 _BUILD_RECORD = re.compile(r"[^/]+/_build\.json")
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _LIBRARY_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+[a-z]*)|(?P<abi3>abi3))[^./]*\.so$")
+
+Digest = Callable[[ZipFile, ZipInfo, str], bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +89,11 @@ def fact_flaws(archive: ZipFile, file: str) -> Iterator[Flaw]:
     yield from _build_flaws(archive, name)
 
 
-def content_flaws(archive: ZipFile, file: str) -> Iterator[Flaw]:
-    """All flaws: bytes that cannot be unpacked, else facts, tags, RECORD and libraries."""
+def content_flaws(archive: ZipFile, file: str, digest: Digest = digest_member) -> Iterator[Flaw]:
+    """All flaws: bytes that cannot be unpacked, else facts, tags, RECORD and libraries.
+
+    ``digest`` is called once for each file and may look at its bytes on the way.
+    """
     folders = dist_infos(archive)
     where = f"{folders[0]}/RECORD" if len(folders) == 1 else ""
     entries: tuple[Entry, ...] = ()
@@ -96,7 +101,7 @@ def content_flaws(archive: ZipFile, file: str) -> Iterator[Flaw]:
     has_record = where in archive.namelist()
     if has_record:
         entries, form = parse_manifest(read_member(archive, where), where)
-    members, damaged = _digest_all(archive, entries)
+    members, damaged = _digest_all(archive, entries, digest)
     if damaged:
         yield from damaged
         return
@@ -113,7 +118,7 @@ def content_flaws(archive: ZipFile, file: str) -> Iterator[Flaw]:
 
 
 def _digest_all(
-    archive: ZipFile, entries: tuple[Entry, ...]
+    archive: ZipFile, entries: tuple[Entry, ...], digest: Digest
 ) -> tuple[dict[str, Member], list[Flaw]]:
     algorithms = {entry.path: entry.algorithm for entry in entries}
     members: dict[str, Member] = {}
@@ -122,11 +127,11 @@ def _digest_all(
         if info.is_dir():
             continue
         try:
-            digest = digest_member(archive, info, algorithms.get(info.filename, "sha256"))
+            found = digest(archive, info, algorithms.get(info.filename, "sha256"))
         except FormatError as error:
             damaged.append(Flaw(kind=FlawKind.DAMAGED, where=error.where, what=error.what))
             continue
-        members[info.filename] = Member(digest=digest, size=info.file_size)
+        members[info.filename] = Member(digest=found, size=info.file_size)
     return members, damaged
 
 

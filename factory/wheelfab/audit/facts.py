@@ -1,0 +1,224 @@
+"""The facts of a wheel, read from its file alone: nothing is executed, nothing believed.
+
+Each member is inflated once: hashed for RECORD and, where it is an ELF file, spooled to a temporary
+folder that holds one member at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+from zipfile import ZipFile, ZipInfo
+
+from packaging.metadata import Metadata
+from packaging.utils import InvalidWheelFilename
+
+from wheelfab.archive import (
+    LIMITS,
+    READ_ERRORS,
+    Flaw,
+    FlawKind,
+    Limits,
+    open_archive,
+    read_member,
+)
+from wheelfab.audit.library import LibraryFacts, Spooled, read_library
+from wheelfab.elf import MAGIC
+from wheelfab.errors import FormatError, InfrastructureError
+from wheelfab.records import file_digest
+from wheelfab.wheel import wheel_flaws
+from wheelfab.wheelrules import NameFacts, dist_infos, parse_name, read_build_record
+
+_CHUNK = 1 << 20
+_UNSOUND = frozenset(
+    {
+        FlawKind.NOT_A_ZIP,
+        FlawKind.TRUNCATED,
+        FlawKind.OVER_LIMIT,
+        FlawKind.BAD_PATH,
+        FlawKind.DUPLICATE,
+        FlawKind.LINK,
+        FlawKind.HEADER,
+        FlawKind.UNREADABLE,
+        FlawKind.DAMAGED,
+        FlawKind.STRAY_BYTES,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberFacts:
+    """A file in the archive; ``size`` unpacked and ``packed``, in bytes."""
+
+    name: str
+    size: int
+    packed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelFacts:
+    """All that the rules may look at. ``size`` of the file in bytes, ``sha256`` of the file.
+
+    Where ``sound`` is false the archive cannot be trusted and only ``flaws`` and what is above it
+    is there. ``name``, ``metadata`` and ``build`` are ``None`` where they cannot be read; a flaw
+    says why (``build`` also where the wheel has no ``_build.json``).
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    deep: bool
+    flaws: tuple[Flaw, ...]
+    sound: bool
+    members: tuple[MemberFacts, ...] = ()
+    name: NameFacts | None = None
+    dist_info: str | None = None
+    metadata: Metadata | None = None
+    metadata_bytes: bytes = b""
+    wheel_bytes: bytes = b""  # of dist-info/WHEEL
+    build: Mapping[str, Any] | None = None
+    libraries: tuple[LibraryFacts, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return self.path.name
+
+
+def read_facts(path: Path, *, deep: bool = False, limits: Limits = LIMITS) -> WheelFacts:
+    """The facts of the wheel in ``path``; what is wrong with the archive is among them.
+
+    ``deep``: also those that take longer than seconds. Raises ``WheelError`` where there is no such
+    file.
+    """
+    with TemporaryDirectory(prefix="wheelfab-audit-") as folder:
+        reader = _Reader(Path(folder), deep=deep)
+        flaws = wheel_flaws(path, limits=limits, digest=reader.digest)
+    facts = WheelFacts(
+        path=path,
+        sha256=file_digest(path),
+        size=path.stat().st_size,
+        deep=deep,
+        flaws=flaws,
+        sound=not any(flaw.kind in _UNSOUND for flaw in flaws),
+    )
+    if not facts.sound:
+        return facts
+    return _with_contents(facts, tuple(reader.libraries))
+
+
+def _with_contents(facts: WheelFacts, libraries: tuple[LibraryFacts, ...]) -> WheelFacts:
+    with open_archive(facts.path) as archive:
+        folders = dist_infos(archive)
+        folder = folders[0] if len(folders) == 1 else None
+        metadata = _bytes(archive, f"{folder}/METADATA")
+        return replace(
+            facts,
+            members=tuple(_member(info) for info in archive.infolist() if not info.is_dir()),
+            name=_name(facts.file),
+            dist_info=folder,
+            metadata=_metadata(metadata),
+            metadata_bytes=metadata,
+            wheel_bytes=_bytes(archive, f"{folder}/WHEEL"),
+            build=_build(archive),
+            libraries=libraries,
+        )
+
+
+def _member(info: ZipInfo) -> MemberFacts:
+    return MemberFacts(name=info.filename, size=info.file_size, packed=info.compress_size)
+
+
+def _name(file: str) -> NameFacts | None:
+    try:
+        return parse_name(file)
+    except InvalidWheelFilename:
+        return None
+
+
+def _bytes(archive: ZipFile, name: str) -> bytes:
+    try:
+        return read_member(archive, name) if name in archive.namelist() else b""
+    except FormatError:
+        return b""
+
+
+def _metadata(data: bytes) -> Metadata | None:
+    try:
+        return Metadata.from_email(data) if data else None
+    except ExceptionGroup:
+        return None
+
+
+def _build(archive: ZipFile) -> Mapping[str, Any] | None:
+    try:
+        return read_build_record(archive)
+    except FormatError:
+        return None
+
+
+class _Reader:
+    """Digests members for RECORD and, on the way, takes the facts of those that are ELF files."""
+
+    def __init__(self, folder: Path, *, deep: bool) -> None:
+        self.folder = folder
+        self.deep = deep
+        self.libraries: list[LibraryFacts] = []
+
+    def digest(self, archive: ZipFile, member: ZipInfo, algorithm: str) -> bytes:
+        """The digest of a member; raises ``FormatError`` where it cannot be unpacked."""
+        spool = self.folder / "member"
+        try:
+            digest, own = _unpack(archive, member, algorithm, spool)
+            if own:
+                spooled = Spooled(
+                    path=spool,
+                    name=member.filename,
+                    size=member.file_size,
+                    sha256=own,
+                    executable=bool(member.external_attr >> 16 & stat.S_IXUSR),
+                )
+                self.libraries.append(read_library(spooled, deep=self.deep))
+        finally:
+            spool.unlink(missing_ok=True)
+        return digest
+
+
+def _unpack(archive: ZipFile, member: ZipInfo, algorithm: str, spool: Path) -> tuple[bytes, str]:
+    """The digest of a member by ``algorithm`` and, where it is spooled, its SHA-256 in hex."""
+    sha = hashlib.new(algorithm)
+    own = sha if algorithm == "sha256" else hashlib.sha256()
+    with ExitStack() as stack:
+        copy: IO[bytes] | None = None
+        try:
+            file = stack.enter_context(archive.open(member))
+            piece = file.read(_CHUNK)
+            if piece.startswith(MAGIC):
+                copy = stack.enter_context(spool.open("wb"))
+            while piece:
+                sha.update(piece)
+                if copy is not None:
+                    if own is not sha:
+                        own.update(piece)
+                    _write(copy, piece)
+                piece = file.read(_CHUNK)
+        except READ_ERRORS as error:
+            raise FormatError(str(error) or "ends early", where=member.filename) from error
+        return sha.digest(), own.hexdigest() if copy is not None else ""
+
+
+def _write(copy: IO[bytes], piece: bytes) -> None:
+    try:
+        copy.write(piece)
+    except OSError as error:
+        raise InfrastructureError(
+            f"a member cannot be spooled: {error.strerror}",
+            where=str(copy.name),
+            next_step="set TMPDIR to a folder with more room",
+        ) from error

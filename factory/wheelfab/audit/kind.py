@@ -1,0 +1,23 @@
+"""What kind of wheel it is, from the wheel itself."""
+
+from __future__ import annotations
+
+import re
+
+from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.policy import WheelKind
+from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
+
+_CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")
+
+
+def kind_of(facts: WheelFacts) -> WheelKind:
+    """Pure without a library; with device code or a CUDA library among its needs, a CUDA one."""
+    if not facts.libraries:
+        return WheelKind.PURE
+    elves = [library.elf for library in facts.libraries if library.elf is not None]
+    if any(_CUDA.fullmatch(name) for elf in elves for name in elf.needed):
+        return WheelKind.CUDA_RUNTIME
+    if any(elf.section(name) for elf in elves for name in (LOADED_SECTION, RELOCATABLE_SECTION)):
+        return WheelKind.CUDA_DRIVER
+    return WheelKind.CPU

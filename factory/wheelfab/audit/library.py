@@ -1,0 +1,57 @@
+"""Facts of one ELF file of a wheel, taken from a spooled copy that is gone afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfab.elf import Elf, read_elf
+from wheelfab.errors import FormatError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibraryFacts:
+    """A shared library or program in a wheel. ``size`` in bytes, ``sha256`` of its content.
+
+    ``elf`` is ``None`` where the file cannot be read, and ``problem`` then says why.
+    """
+
+    name: str  # of the member
+    size: int
+    sha256: str
+    executable: bool  # the archive gives it an exec bit
+    elf: Elf | None
+    problem: str = ""
+
+    @property
+    def file(self) -> str:
+        """The name without its folders."""
+        return self.name.rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spooled:
+    """A member's bytes in a temporary file."""
+
+    path: Path
+    name: str
+    size: int
+    sha256: str
+    executable: bool
+
+
+def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
+    """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
+    elf, problem = None, ""
+    try:
+        elf = read_elf(spooled.path)
+    except FormatError as error:
+        problem = error.what
+    return LibraryFacts(
+        name=spooled.name,
+        size=spooled.size,
+        sha256=spooled.sha256,
+        executable=spooled.executable,
+        elf=elf,
+        problem=problem,
+    )
