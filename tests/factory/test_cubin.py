@@ -29,7 +29,7 @@ def test_a_cubin_tells_its_kernels_facts(abi: int) -> None:
         "small": Kernel(params=[64], registers=40),
         "large": Kernel(params=[200], registers=168, static_shared=22016),
     }
-    found = read_cubin(cubin(80, kernels, abi=abi), "test")
+    found = read_cubin(cubin(80, kernels, abi=abi), "test", parameters=True)
     plain = {"stack": 0, "local": 0, "constant": 0}
     assert found.arch == 80
     assert dict(found.kernels) == {
@@ -45,12 +45,27 @@ def test_shared_memory_that_the_system_keeps_is_not_the_kernels() -> None:
 
 def test_real_cubins_say_what_cuobjdump_says() -> None:
     """Of CUDA 12.1; by ``cuobjdump -res-usage`` of 12.4, the parameters by the source."""
-    found = {each.arch: dict(each.kernels) for each in (read_cubin(c, "x") for c in real_cubins())}
+    cubins = [read_cubin(each, "x", parameters=True) for each in real_cubins()]
+    found = {each.arch: dict(each.kernels) for each in cubins}
     plain = {"registers": 8, "stack": 0, "shared": 0, "local": 0, "parameters": 12}
     assert found == {
         80: {"scale": KernelFacts(constant=364, **plain)},
         90: {"scale": KernelFacts(constant=540, **plain)},
     }
+
+
+@pytest.mark.parametrize("abi", [7, 8])
+def test_the_suffix_is_a_flag_that_not_every_cubin_has(abi: int) -> None:
+    assert read_cubin(cubin(90, {}, suffix="a", abi=abi), "x").suffix == "a"
+    assert read_cubin(cubin(90, {}, abi=abi), "x").suffix == ""
+    assert [read_cubin(each, "x").suffix for each in real_cubins()] == ["", "a"]
+
+
+@pytest.mark.parametrize(("note", "suffix"), [("sm_100f", "f"), ("sm_103a", "a"), ("sm_90", "")])
+def test_the_compilers_note_tells_the_suffix(note: str, suffix: str) -> None:
+    text = b"\x05ptxas\0-v  -arch " + note.encode() + b" -m 64 \0"
+    made = cubin(100, {}, abi=8, more={".note.nv.tkinfo": text})
+    assert read_cubin(made, "x").suffix == suffix
 
 
 def test_what_is_no_cubin_is_refused() -> None:
