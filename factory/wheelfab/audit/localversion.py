@@ -19,7 +19,7 @@ def misordered(local: str) -> Iterator[tuple[str, str]]:
             continue
         kept = _ABI_FLAG.sub(lambda flag: "x" * len(flag[0]), part)
         for number in _NUMBER.finditer(kept):
-            if not _lasts(number["name"], number["digits"], dotted=following.isdigit()):
+            if not _lasts(number["name"], number["digits"], dotted=following[:1].isdigit()):
                 longer = "1" + "0" * len(number["digits"])
                 above = part[: number.start("digits")] + longer + part[number.end() :]
                 yield part, f"is compared as text, so that {above} is below it"
