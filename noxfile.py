@@ -1,6 +1,7 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = [
+#     "abi3info>=2026.9",
 #     "auditwheel>=6.8",
 #     "build>=1.2",
 #     "cmake>=3.26",

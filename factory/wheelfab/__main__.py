@@ -66,21 +66,8 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_debug(loop)
 
-    gpu = _add(sub, "gpu-loop", commands.gpu_loop_command)
-    gpu.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    gpu.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
-    gpu.add_argument("--soak", type=_count, default=1000, help="launches on each device")
-    gpu.add_argument(
-        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
-    )
-    gpu.add_argument("--torch-index", help="where a CUDA build of torch comes from")
-    gpu.add_argument("--no-container", action="store_true", help="in processes of this machine")
-    gpu.add_argument(
-        "--emulated",
-        action="store_true",
-        help="on a fake driver's devices: proves nothing of a GPU",
-    )
-
+    _add_gpu(_add(sub, "gpu-loop", commands.gpu_loop_command))
+    _add_audit(_add(sub, "audit", commands.audit_command))
     _add(sub, "compat", commands.compat_command)
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
@@ -121,6 +108,30 @@ def _add(
 def _add_debug(command: argparse.ArgumentParser) -> None:
     text = "the debug twins: -g -O1, frame pointers, assertions"
     command.add_argument("--debug", action="store_true", help=text)
+
+
+def _add_gpu(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    command.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
+    command.add_argument("--soak", type=_count, default=1000, help="launches on each device")
+    command.add_argument(
+        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
+    )
+    command.add_argument("--torch-index", help="where a CUDA build of torch comes from")
+    command.add_argument("--no-container", action="store_true", help="in processes of this machine")
+    command.add_argument(
+        "--emulated",
+        action="store_true",
+        help="on a fake driver's devices: proves nothing of a GPU",
+    )
+
+
+def _add_audit(command: argparse.ArgumentParser) -> None:
+    command.add_argument("wheels", nargs="*", metavar="WHEEL", help="wheel files")
+    command.add_argument("--policy", help="a TOML file: what is allowed (docs/audit.md)")
+    command.add_argument("--explain", metavar="RULE", help="what a rule is about, and why")
+    command.add_argument("--deep", action="store_true", help="also what takes longer than seconds")
+    command.add_argument("--github", action="store_true", help="findings as GitHub annotations")
 
 
 def _count(text: str) -> int:

@@ -158,6 +158,27 @@ def gpu_loop_command(options: Namespace) -> None:
         )
 
 
+def audit_command(options: Namespace) -> None:
+    """Say what is in wheels and what is wrong with them; raises ``AuditError`` for an error."""
+    from wheelfab import audit
+
+    if options.explain is not None:
+        audit.show_rule(audit.find_rule(options.explain))
+        return
+    if not options.wheels:
+        raise UsageError("no wheel is named", next_step="wheelfab audit dist/*.whl")
+    policy = audit.load_policy(Path(options.policy)) if options.policy else audit.Policy()
+    chosen = audit.AuditOptions(policy=policy, deep=options.deep)
+    audits = audit.audit_all([Path(name) for name in options.wheels], chosen)
+    if options.json:
+        console.result_json(audit.plain(audits))
+    elif options.github:
+        audit.show_annotations(audits)
+    else:
+        audit.show_audits(audits)
+    audit.raise_for(audits)
+
+
 def compat_command(options: Namespace) -> None:
     """Write and show the compatibility table of what was built and looped."""
     from wheelfab.compat import show_table, tabulate, write_table
@@ -259,14 +280,15 @@ def session_command(options: Namespace) -> None:
 
 def docs_command(options: Namespace) -> None:
     """Regenerate the pages that come from the model; with ``--check`` only say whether they fit."""
-    from wheelfab.matrix_docs import write_docs
+    from wheelfab.audit import documents as audit_documents
+    from wheelfab.matrix_docs import documents, write_docs
 
     folder = Path(options.matrix).resolve().parent / "docs"
     if options.hosts:
         from wheelfab.hosts import write_pages
 
         write_pages(load_matrix(Path(options.matrix)), folder)
-    stale = write_docs(folder, check=options.check)
+    stale = write_docs(folder, documents() | audit_documents(), check=options.check)
     if stale and options.check:
         raise UsageError("out of date: " + ", ".join(stale), next_step="run `wheelfab docs`")
     if options.json:

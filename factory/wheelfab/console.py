@@ -107,5 +107,10 @@ class _PlainProgress:
             note(f"{self._text} {self._done}/{self._total} ({now - self._started:.0f} s)")
 
 
+def printable(text: str) -> str:
+    """Text out of someone else's file, without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 def _escape(text: str) -> str:
     return text.replace("[", r"\[")

@@ -98,6 +98,18 @@ class FormatError(FactoryError):
     exit_code = 13
 
 
+class AuditError(FactoryError):
+    """The audit of a wheel found an error."""
+
+    exit_code = 1
+
+
+class UncheckedError(FactoryError):
+    """An audit could not check something that its policy requires."""
+
+    exit_code = 14
+
+
 def one_of_many(errors: Sequence[FactoryError]) -> FactoryError:
     """Join ``errors`` into one error of the first one's class that lists them all, a line each."""
     if len(errors) == 1:

@@ -73,20 +73,20 @@ Names stand for lists: {names}. An empty list, `native` and what no CUDA release
 """
 
 
-def documents() -> Mapping[str, str]:
+def documents() -> dict[str, str]:
     """The generated files by their name in ``docs/``, with their text."""
     return {"matrix.schema.json": schema(), "matrix.md": reference()}
 
 
-def write_docs(folder: Path, *, check: bool = False) -> tuple[str, ...]:
-    """Write the generated files into ``folder``; with ``check``, write nothing.
+def write_docs(folder: Path, texts: Mapping[str, str], *, check: bool = False) -> tuple[str, ...]:
+    """Write generated files, name to text, into ``folder``; with ``check``, write nothing.
 
     Returns the names of those that were written or, with ``check``, would change.
     """
-    stale = tuple(name for name, text in documents().items() if _read(folder / name) != text)
+    stale = tuple(name for name, text in texts.items() if _read(folder / name) != text)
     if not check:
         for name in stale:
-            write_text(folder / name, documents()[name])
+            write_text(folder / name, texts[name])
     return stale
 
 

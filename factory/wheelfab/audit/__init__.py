@@ -1,8 +1,10 @@
 """Audit a wheel: facts from its file, rules over the facts, and words for what they found."""
 
-from wheelfab.audit.engine import AuditOptions, audit, audit_all
+from wheelfab.audit.engine import AuditOptions, audit, audit_all, find_rule, load_policy, raise_for
+from wheelfab.audit.pages import documents
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Audit, Finding, Severity, Unchecked, Verdict
+from wheelfab.audit.show import plain, show_annotations, show_audits, show_rule
 
 __all__ = [
     "Audit",
@@ -14,4 +16,12 @@ __all__ = [
     "Verdict",
     "audit",
     "audit_all",
+    "documents",
+    "find_rule",
+    "load_policy",
+    "plain",
+    "raise_for",
+    "show_annotations",
+    "show_audits",
+    "show_rule",
 ]

@@ -9,11 +9,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wheelfab.audit.facts import WheelFacts, read_facts
-from wheelfab.audit.policy import Policy
-from wheelfab.audit.record import Audit, Finding, Ignored, Unchecked
+from wheelfab.audit.policy import Policy, read_policy
+from wheelfab.audit.record import Audit, Finding, Ignored, Unchecked, Verdict
 from wheelfab.audit.rules import RULES, Broken, Outcome, Rule, Unknown
 from wheelfab.audit.summary import summarise
-from wheelfab.errors import FormatError
+from wheelfab.errors import AuditError, FormatError, UncheckedError, UsageError
+from wheelfab.suggest import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,6 +26,34 @@ class AuditOptions:
 
 
 DEFAULT = AuditOptions()
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy in a TOML file; raises ``UsageError`` with everything that is wrong with it."""
+    return read_policy(path, RULES)
+
+
+def find_rule(name: str) -> Rule:
+    """The rule of that name; raises ``UsageError`` with the nearest one."""
+    if name not in RULES:
+        raise UsageError(f"no rule {name!r}", next_step=did_you_mean(name, RULES))
+    return RULES[name]
+
+
+def raise_for(audits: Iterable[Audit]) -> None:
+    """Raise ``AuditError`` for an error, ``UncheckedError`` for a required check not made."""
+    audits = tuple(audits)
+    bad = [one.file for one in audits if one.verdict is Verdict.FAIL]
+    if bad:
+        raise AuditError(
+            f"{len(bad)} of {len(audits)} wheels fail: {', '.join(bad)}",
+            next_step="wheelfab audit --explain RULE says more of a rule",
+        )
+    missed = sorted({one.rule for audit in audits for one in audit.unchecked if one.required})
+    if missed:
+        raise UncheckedError(
+            f"required and not checked: {', '.join(missed)}", next_step="see the reasons above"
+        )
 
 
 def audit(path: Path, options: AuditOptions = DEFAULT) -> Audit:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 from zipfile import ZipFile, ZipInfo
 
-from packaging.metadata import Metadata
+from packaging.metadata import Metadata, parse_email
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename
 
 from wheelfab.archive import (
@@ -36,6 +37,7 @@ from wheelfab.wheel import wheel_flaws
 from wheelfab.wheelrules import NameFacts, dist_infos, parse_name, read_build_record
 
 _CHUNK = 1 << 20
+NEWER_FIELD = "introduced in metadata version"  # packaging's words
 _UNSOUND = frozenset(
     {
         FlawKind.NOT_A_ZIP,
@@ -67,7 +69,8 @@ class WheelFacts:
 
     Where ``sound`` is false the archive cannot be trusted and only ``flaws`` and what is above it
     is there. ``name``, ``metadata`` and ``build`` are ``None`` where they cannot be read; a flaw
-    says why (``build`` also where the wheel has no ``_build.json``).
+    says why (``build`` also where the wheel has no ``_build.json``). ``requires_dist`` has what can
+    be read of METADATA's requirements even where METADATA as a whole is not valid.
     """
 
     path: Path
@@ -80,6 +83,7 @@ class WheelFacts:
     name: NameFacts | None = None
     dist_info: str | None = None
     metadata: Metadata | None = None
+    requires_dist: tuple[Requirement, ...] = ()
     metadata_bytes: bytes = b""
     wheel_bytes: bytes = b""  # of dist-info/WHEEL
     build: Mapping[str, Any] | None = None
@@ -124,6 +128,7 @@ def _with_contents(facts: WheelFacts, libraries: tuple[LibraryFacts, ...]) -> Wh
             name=_name(facts.file),
             dist_info=folder,
             metadata=_metadata(metadata),
+            requires_dist=tuple(_requirements(metadata)),
             metadata_bytes=metadata,
             wheel_bytes=_bytes(archive, f"{folder}/WHEEL"),
             build=_build(archive),
@@ -150,10 +155,18 @@ def _bytes(archive: ZipFile, name: str) -> bytes:
 
 
 def _metadata(data: bytes) -> Metadata | None:
+    """METADATA where it is valid, but for fields that its own version does not know yet."""
     try:
         return Metadata.from_email(data) if data else None
-    except ExceptionGroup:
-        return None
+    except ExceptionGroup as group:
+        early = all(NEWER_FIELD in str(error) for error in group.exceptions)
+        return Metadata.from_email(data, validate=False) if early else None
+
+
+def _requirements(metadata: bytes) -> Iterator[Requirement]:
+    for text in parse_email(metadata)[0].get("requires_dist", []):
+        with suppress(InvalidRequirement):
+            yield Requirement(text)
 
 
 def _build(archive: ZipFile) -> Mapping[str, Any] | None:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.audit.policy import WheelKind
 from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
 
 _CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")
+
+
+class WheelKind(StrEnum):
+    """What a wheel is, for what it may need and hold."""
+
+    PURE = "pure"  # no shared library
+    CPU = "cpu"
+    CUDA_DRIVER = "cuda-driver"  # device code that it hands to the driver itself
+    CUDA_RUNTIME = "cuda-runtime"  # linked with the CUDA runtime, as torch's own extensions are
 
 
 def kind_of(facts: WheelFacts) -> WheelKind:

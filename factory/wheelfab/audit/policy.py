@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from wheelfab.audit.kind import WheelKind
 from wheelfab.audit.record import Severity
+from wheelfab.errors import UsageError
+from wheelfab.matrix_file import malformed, size_in_bytes
+from wheelfab.matrix_reader import key_path
+from wheelfab.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pydantic_core import ErrorDetails
+
+_LARGEST = 256 * 1024  # bytes
+_MOST = 1000  # entries of an array
 
 
-class WheelKind(StrEnum):
-    """What a wheel is, for what it may need and hold."""
+def _size(text: str) -> str:
+    try:
+        size_in_bytes(text)
+    except ValueError as error:
+        raise malformed(str(error), "write a size such as 40 MB or 64 MiB") from error
+    return text
 
-    PURE = "pure"  # no shared library
-    CPU = "cpu"
-    CUDA_DRIVER = "cuda-driver"  # device code that it hands to the driver itself
-    CUDA_RUNTIME = "cuda-runtime"  # linked with the CUDA runtime, as torch's own extensions are
+
+Size = Annotated[str, AfterValidator(_size)]
+Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
 
 
 class Table(BaseModel):
@@ -33,8 +52,23 @@ class IgnoreTable(Table):
     """One kind of finding that is let pass."""
 
     rule: str = Field(description="A rule's name, or a pattern: `archive-*`.")
-    subject: str = Field(description="The subject, or a pattern: `*/tests/*`.")
+    subject: str = Field(default="*", description="The subject, or a pattern: `*/tests/*`.")
     reason: str = Field(min_length=1, description="Why; it is shown with the finding.")
+
+
+class ContentsTable(Table):
+    """What lies in the wheel."""
+
+    packages: Texts = Field(
+        default=(), description="Top-level names that belong to the wheel beside its own."
+    )
+    files: Texts = Field(
+        default=(), description="Patterns of files that are meant to be there: `pkg/include/*.h`."
+    )
+    budget: Size | None = Field(
+        default=None,
+        description="The largest size of the file. Without it, over 100 MiB is a warning.",
+    )
 
 
 class Policy(Table):
@@ -43,13 +77,93 @@ class Policy(Table):
     kind: WheelKind | None = Field(
         default=None, description="What the wheel must be; by default it is taken as what it is."
     )
-    required: tuple[str, ...] = Field(
+    required: Texts = Field(
         default=(),
-        description="Rules, or patterns, that must have been checked: else the exit code is 15.",
+        description="Rules, or patterns, that must have been checked: else the exit code is 14.",
     )
     severity: dict[str, Severity] = Field(
         default_factory=dict, description="Rule = `error`, `warning` or `note`."
     )
     ignore: tuple[IgnoreTable, ...] = Field(
-        default=(), description="Findings that are let pass, each with a reason."
+        default=(), max_length=_MOST, description="Findings that are let pass, with the reasons."
     )
+    contents: ContentsTable = Field(default_factory=ContentsTable, description="See below.")
+
+
+def read_policy(path: Path, rules: Iterable[str]) -> Policy:
+    """The policy in a TOML file; ``rules`` are the names of all rules.
+
+    Raises ``UsageError`` with everything that is wrong with it: no TOML, unknown keys and rules,
+    values of another type.
+    """
+    raw = _read(path)
+    try:
+        policy = Policy.model_validate(raw)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise _joined(path, [_worded(detail) for detail in details]) from error
+    unknown = list(_unknown_rules(policy, tuple(rules)))
+    if unknown:
+        raise _joined(path, unknown)
+    return policy
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            raise UsageError(f"is longer than {_LARGEST // 1024} KiB", where=str(path))
+        return tomllib.loads(data.decode("utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"not TOML: {error}", where=str(path)) from error
+
+
+def _joined(path: Path, lines: list[str]) -> UsageError:
+    return UsageError("\n".join(f"{path.name}: {line}" for line in lines))
+
+
+def _worded(detail: ErrorDetails) -> str:
+    location, context = detail["loc"], detail.get("ctx", {})
+    where = key_path(location)
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key; {did_you_mean(str(location[-1]), _keys(location[:-1]))}"
+        case "malformed":
+            return f"{where}: {context['what']}; {context['next_step']}"
+        case "enum":
+            known = str(context["expected"]).replace(" or ", ", ").replace("'", "").split(", ")
+            return f"{where}: unknown value; {did_you_mean(str(detail['input'])[:60], known)}"
+        case "missing":
+            return f"{where}: is missing"
+    return f"{where}: {detail['msg']}"
+
+
+def _keys(location: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys of the table at that place of the file."""
+    table: type[Table] = Policy
+    for part in location:
+        names = {field.alias or name: name for name, field in table.model_fields.items()}
+        if isinstance(part, int) or part not in names:
+            continue
+        table = _TABLES.get(names[part], table)
+    return tuple(field.alias or name for name, field in table.model_fields.items())
+
+
+_TABLES: dict[str, type[Table]] = {"ignore": IgnoreTable, "contents": ContentsTable}
+
+
+def tables() -> dict[str, type[Table]]:
+    """The tables of a policy by their name in the file, the top level as the empty name."""
+    return {"": Policy, **_TABLES}
+
+
+def _unknown_rules(policy: Policy, rules: tuple[str, ...]) -> Iterator[str]:
+    named = [("severity", name) for name in policy.severity]
+    named += [("required", name) for name in policy.required]
+    named += [(f"ignore[{at}].rule", entry.rule) for at, entry in enumerate(policy.ignore)]
+    for where, name in named:
+        if not any(fnmatchcase(known, name) for known in rules):
+            yield f"{where}: no rule {name!r}; {did_you_mean(name, rules)}"

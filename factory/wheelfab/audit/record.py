@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from wheelfab.audit.summary import WheelSummary
 
 SCHEMA = 1
 
@@ -59,14 +60,14 @@ class Unchecked:
 class Audit:
     """The audit of one wheel. ``size`` in bytes, ``skipped`` the rules that only ``--deep`` runs.
 
-    ``facts`` are the plain values that ``summary.summarise`` takes from the facts.
+    ``facts`` are there where the archive is sound.
     """
 
     schema: int = SCHEMA
     file: str
     sha256: str
     size: int
-    facts: dict[str, Any]
+    facts: WheelSummary | None
     findings: tuple[Finding, ...]
     ignored: tuple[Ignored, ...] = ()
     unchecked: tuple[Unchecked, ...] = ()

@@ -1,38 +1,91 @@
-"""The facts of a wheel as plain values, for the JSON of an audit."""
+"""The facts of a wheel for the JSON of an audit: plain records, whose schema is published.
+
+Nothing of the machine or the day stands in them: the same wheel gives the same facts.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.audit.kind import kind_of
+from wheelfab.audit.kind import WheelKind, kind_of
 from wheelfab.audit.library import LibraryFacts
 
 _LARGEST = 10
 
 
-def summarise(facts: WheelFacts) -> dict[str, Any]:
-    """What an audit's JSON says of a wheel: JSON's own types, nothing of the machine or the day."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemberSummary:
+    """A member; ``size`` unpacked and ``packed``, in bytes."""
+
+    name: str
+    size: int
+    packed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LibrarySummary:
+    """A shared library or program. ``problem`` says why the other facts are not there."""
+
+    name: str
+    size: int
+    sha256: str
+    problem: str
+    soname: str | None
+    needed: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WheelSummary:
+    """A sound wheel. ``unpacked`` in bytes; ``largest`` are the ten that take most of the file."""
+
+    kind: WheelKind
+    name: str
+    version: str
+    tags: tuple[str, ...]
+    requires_python: str
+    requires_dist: tuple[str, ...]
+    members: int
+    unpacked: int
+    largest: tuple[MemberSummary, ...]
+    libraries: tuple[LibrarySummary, ...]
+
+
+def summarise(facts: WheelFacts) -> WheelSummary | None:
+    """The facts for the JSON; ``None`` of an archive that is not sound."""
     if not facts.sound:
-        return {}
-    largest = sorted(facts.members, key=lambda member: (-member.size, member.name))[:_LARGEST]
-    return {
-        "kind": str(kind_of(facts)),
-        "members": len(facts.members),
-        "unpacked": sum(member.size for member in facts.members),
-        "largest": [{"name": one.name, "size": one.size} for one in largest],
-        "libraries": [summarise_library(library) for library in facts.libraries],
-    }
+        return None
+    name, metadata = facts.name, facts.metadata
+    return WheelSummary(
+        kind=kind_of(facts),
+        name=name.name if name else "",
+        version=str(name.version) if name else "",
+        tags=tuple(sorted(str(tag) for tag in name.tags)) if name else (),
+        requires_python=str(metadata.requires_python or "") if metadata else "",
+        requires_dist=tuple(sorted(str(need) for need in facts.requires_dist)),
+        members=len(facts.members),
+        unpacked=sum(member.size for member in facts.members),
+        largest=largest_members(facts),
+        libraries=tuple(summarise_library(library) for library in facts.libraries),
+    )
 
 
-def summarise_library(library: LibraryFacts) -> dict[str, Any]:
+def largest_members(facts: WheelFacts) -> tuple[MemberSummary, ...]:
+    """The ten members that take most of the file, the largest first."""
+    ordered = sorted(facts.members, key=lambda member: (-member.packed, member.name))
+    return tuple(
+        MemberSummary(name=one.name, size=one.size, packed=one.packed) for one in ordered[:_LARGEST]
+    )
+
+
+def summarise_library(library: LibraryFacts) -> LibrarySummary:
     """The same of one library."""
-    plain: dict[str, Any] = {
-        "name": library.name,
-        "size": library.size,
-        "sha256": library.sha256,
-        "problem": library.problem,
-    }
-    if library.elf is not None:
-        plain["needed"] = list(library.elf.needed)
-    return plain
+    elf = library.elf
+    return LibrarySummary(
+        name=library.name,
+        size=library.size,
+        sha256=library.sha256,
+        problem=library.problem,
+        soname=elf.soname if elf else None,
+        needed=elf.needed if elf else (),
+    )
