@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from wheelfab.audit.device import DeviceFacts, read_device
+from wheelfab.audit.traces import Traces, read_traces
+from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf, read_elf
 from wheelfab.errors import FormatError
 
@@ -13,7 +16,8 @@ from wheelfab.errors import FormatError
 class LibraryFacts:
     """A shared library or program in a wheel. ``size`` in bytes, ``sha256`` of its content.
 
-    ``elf`` is ``None`` where the file cannot be read, and ``problem`` then says why.
+    ``elf`` is ``None`` where the file cannot be read, and ``problem`` then says why. A cubin that
+    lies in the wheel as a file is one of these, too: it is an ELF file for another machine.
     """
 
     name: str  # of the member
@@ -22,6 +26,13 @@ class LibraryFacts:
     executable: bool  # the archive gives it an exec bit
     elf: Elf | None
     problem: str = ""
+    device: DeviceFacts = field(default_factory=DeviceFacts)
+    traces: Traces = field(default_factory=Traces)
+
+    @property
+    def host(self) -> Elf | None:
+        """The ELF facts of what a loader of this machine loads: of anything but a cubin."""
+        return self.elf if self.elf is not None and self.elf.machine != MACHINE else None
 
     @property
     def file(self) -> str:
@@ -43,8 +54,12 @@ class Spooled:
 def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
     """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
     elf, problem = None, ""
+    device, traces = DeviceFacts(), Traces()
     try:
         elf = read_elf(spooled.path)
+        device = read_device(spooled.path, elf)
+        if elf.machine != MACHINE:
+            traces = read_traces(spooled.path, elf)
     except FormatError as error:
         problem = error.what
     return LibraryFacts(
@@ -54,4 +69,6 @@ def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG0
         executable=spooled.executable,
         elf=elf,
         problem=problem,
+        device=device,
+        traces=traces,
     )
