@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from wheelfab.audit.kind import WheelKind
 from wheelfab.audit.record import Severity
@@ -25,15 +25,16 @@ _LARGEST = 256 * 1024  # bytes
 _MOST = 1000  # entries of an array
 
 
-def _size(text: str) -> str:
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
     try:
-        size_in_bytes(text)
+        return size_in_bytes(value)
     except ValueError as error:
         raise malformed(str(error), "write a size such as 40 MB or 64 MiB") from error
-    return text
 
 
-Size = Annotated[str, AfterValidator(_size)]
+Bytes = Annotated[int, BeforeValidator(_size)]
 Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
 
 
@@ -65,9 +66,10 @@ class ContentsTable(Table):
     files: Texts = Field(
         default=(), description="Patterns of files that are meant to be there: `pkg/include/*.h`."
     )
-    budget: Size | None = Field(
+    budget: Bytes | None = Field(
         default=None,
-        description="The largest size of the file. Without it, over 100 MiB is a warning.",
+        gt=0,
+        description="The largest size of the file, `40 MB`. Without it, over 100 MiB is a warning.",
     )
 
 
