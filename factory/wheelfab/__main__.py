@@ -139,7 +139,7 @@ def _add_gpu(command: argparse.ArgumentParser) -> None:
 
 
 def _add_audit(command: argparse.ArgumentParser) -> None:
-    command.add_argument("wheels", nargs="*", metavar="WHEEL", help="wheel files")
+    command.add_argument("wheels", nargs="*", metavar="WHEEL", help="all that are built by default")
     command.add_argument("--policy", help="a TOML file: what is allowed (docs/audit.md)")
     command.add_argument("--explain", metavar="RULE", help="what a rule is about, and why")
     command.add_argument("--deep", action="store_true", help="also what takes longer than seconds")

@@ -17,6 +17,7 @@ from wheelfab.model import Matrix, Profile
 from wheelfab.variant import Cell, Expansion, expand, select
 
 if TYPE_CHECKING:
+    from wheelfab.audit import Policy
     from wheelfab.containers import Engine
     from wheelfab.plan import Plan
 
@@ -160,17 +161,19 @@ def gpu_loop_command(options: Namespace) -> None:
 
 
 def audit_command(options: Namespace) -> None:
-    """Say what is in wheels and what is wrong with them; raises ``AuditError`` for an error."""
+    """Say what is wrong with wheels, or with all that are built; raises ``AuditError``."""
     from wheelfab import audit
 
     if options.explain is not None:
         audit.show_rule(audit.find_rule(options.explain))
         return
-    if not options.wheels:
-        raise UsageError("no wheel is named", next_step="wheelfab audit dist/*.whl")
     policy = audit.load_policy(Path(options.policy)) if options.policy else audit.Policy()
     chosen = audit.AuditOptions(policy=policy, deep=options.deep)
-    audits = audit.audit_all([Path(name) for name in options.wheels], chosen)
+    paths = [Path(name) for name in options.wheels]
+    if not paths:
+        policies = _built_policies(options.matrix, policy)
+        paths, chosen = [*policies], replace(chosen, policies=policies)
+    audits = audit.audit_all(paths, chosen)
     if options.json:
         console.result_json(audit.plain(audits))
     elif options.github:
@@ -178,6 +181,23 @@ def audit_command(options: Namespace) -> None:
     else:
         audit.show_audits(audits)
     audit.raise_for(audits)
+
+
+def _built_policies(path: str, policy: Policy) -> dict[Path, Policy]:
+    """The built wheels of the matrix, each with what its cell says on top of ``policy``."""
+    from wheelfab.audit import cell_policy
+    from wheelfab.index import built_wheels
+
+    matrix, cells, _ = _cells(path, ())
+    found = {}
+    for cell, item in zip(cells, built_wheels(matrix.root, cells), strict=True):
+        if item.wheel is None:
+            console.note(f"not audited: {item}")
+        else:
+            found[item.wheel.path] = cell_policy(cell, matrix.project, policy)
+    if not found:
+        raise UsageError("no wheel is built", next_step="name one, or run `wheelfab build`")
+    return found
 
 
 def compat_command(options: Namespace) -> None:

@@ -20,8 +20,8 @@ def register(matrix: str | Path = "matrix.toml") -> None:
     """Register wheelfab's sessions and those that ``matrix.toml`` names.
 
     They are ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``gpu-import-loop``,
-    ``compat``, ``index``, ``publish``. Call it from a ``noxfile.py``. A matrix that is not valid
-    ends nox with the reason.
+    ``audit``, ``compat``, ``index``, ``publish``. Call it from a ``noxfile.py``. A matrix that is
+    not valid ends nox with the reason.
     """
     path = Path(matrix).resolve()
     try:
@@ -37,6 +37,7 @@ def register(matrix: str | Path = "matrix.toml") -> None:
     _command("cpu-import-loop", path, ("loop",), "load every wheel again and again")
     text = "load and use every wheel on every GPU; without one, exit code 5"
     _command("gpu-import-loop", path, ("gpu-loop",), text, own_exit_code=True)
+    _command("audit", path, ("audit",), "what is wrong with the wheels, from their files alone")
     _command("compat", path, ("compat",), "the table of what runs where")
     _command("index", path, ("index",), "a static simple index of the wheels")
     _command("publish", path, ("publish",), "put the complete set into a folder")

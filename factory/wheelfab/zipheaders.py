@@ -42,10 +42,8 @@ def header_flaws(archive: ZipFile) -> Iterator[tuple[str, str]]:
 
 def _read(file: IO[bytes], member: ZipInfo) -> tuple[int, str]:
     """Where a member ends, and in what its header differs from the list."""
-    if member.header_offset < 0:
-        return 0, "begins before the file does"
-    file.seek(member.header_offset)
-    head = file.read(_LOCAL.size)
+    file.seek(max(member.header_offset, 0))
+    head = file.read(_LOCAL.size) if member.header_offset >= 0 else b""
     if len(head) < _LOCAL.size or head[:4] != _SIGNATURE:
         return 0, "has no header where the list says"
     fields = _LOCAL.unpack(head)

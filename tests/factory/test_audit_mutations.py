@@ -93,7 +93,7 @@ MUTATIONS = st.builds(
 
 
 def thorough(name: str) -> settings:
-    """Settings of one of the tests: so many examples, the same ones each time, a minute for each."""
+    """Settings of one of the tests: so many examples, always the same, a minute for each."""
     return settings(
         max_examples=EXAMPLES[name],
         derandomize=True,

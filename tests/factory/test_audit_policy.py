@@ -48,7 +48,7 @@ def test_a_policy_is_read(tmp_path: Path) -> None:
     assert policy.kind is WheelKind.CPU
     assert policy.severity == {"contents-packages": Severity.ERROR}
     assert policy.ignore[0].reason == "known"
-    assert policy.contents.budget == "40 MB"
+    assert policy.contents.budget == 40_000_000
     assert load_policy(written(tmp_path, "")) == Policy()
 
 
@@ -93,6 +93,7 @@ def test_rules_that_do_not_exist_are_told(tmp_path: Path) -> None:
     ("text", "what"),
     [
         ("x = ", "not TOML"),
+        ("contents = {budget = 0}", "contents.budget: Input should be greater than 0"),
         ("a = 1\n" * 100_000, "longer than 256 KiB"),
         ("required = 3", "required: Input should be a valid tuple"),
         ("ignore = [{rule = 'x', reason = ''}]", "ignore[0].reason"),

@@ -207,6 +207,14 @@ CASES = [
         policy={"contents": {"packages": ["plugins"]}},
     ),
     Case(
+        rule="contents-kind",
+        name="B20: a cpu wheel of a CUDA variant",
+        bad=module("_C.so"),
+        found="a cpu wheel",
+        good=file("freewheel/_C.so", library(sections=(".nv_fatbin",))),
+        policy={"kind": "cuda-driver"},
+    ),
+    Case(
         rule="contents-startup",
         name="a .pth file",
         bad=file("freewheel.pth", b"import freewheel"),

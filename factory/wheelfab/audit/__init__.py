@@ -1,5 +1,6 @@
 """Audit a wheel: facts from its file, rules over the facts, and words for what they found."""
 
+from wheelfab.audit.cells import cell_policy
 from wheelfab.audit.engine import AuditOptions, audit, audit_all, find_rule, load_policy, raise_for
 from wheelfab.audit.pages import documents
 from wheelfab.audit.policy import Policy
@@ -16,6 +17,7 @@ __all__ = [
     "Verdict",
     "audit",
     "audit_all",
+    "cell_policy",
     "documents",
     "find_rule",
     "load_policy",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,6 +22,7 @@ class AuditOptions:
     """How to audit: by which policy, and whether also what takes longer than seconds."""
 
     policy: Policy = field(default_factory=Policy)
+    policies: Mapping[Path, Policy] = field(default_factory=dict)  # a wheel's own
     deep: bool = False
 
 
@@ -67,7 +68,7 @@ def audit_all(paths: Iterable[Path], options: AuditOptions = DEFAULT) -> tuple[A
     for path in paths:
         started = time.monotonic()
         one = read_facts(path, deep=options.deep)
-        audits.append(judge(one, options.policy, started=started))
+        audits.append(judge(one, options.policies.get(path, options.policy), started=started))
         facts.append(replace(one, libraries=()))  # symbols of many wheels would not fit
     return _with_siblings(tuple(facts), tuple(audits), options.policy)
 

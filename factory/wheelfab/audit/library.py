@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wheelfab.atlas import NO_KEYS, Keys, Kind, kind_of, read_keys
 from wheelfab.audit.device import DeviceFacts, read_device
 from wheelfab.audit.traces import Traces, read_traces
 from wheelfab.cubin import MACHINE
-from wheelfab.elf import Elf, read_elf
+from wheelfab.elf import Elf, mapped, read_elf
 from wheelfab.errors import FormatError
 
 
@@ -28,6 +29,7 @@ class LibraryFacts:
     problem: str = ""
     device: DeviceFacts = field(default_factory=DeviceFacts)
     traces: Traces = field(default_factory=Traces)
+    keys: Keys = NO_KEYS  # of the dispatcher, that it registers kernels under
 
     @property
     def host(self) -> Elf | None:
@@ -54,12 +56,13 @@ class Spooled:
 def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
     """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
     elf, problem = None, ""
-    device, traces = DeviceFacts(), Traces()
+    device, traces, keys = DeviceFacts(), Traces(), NO_KEYS
     try:
         elf = read_elf(spooled.path)
         device = read_device(spooled.path, elf)
         if elf.machine != MACHINE:
             traces = read_traces(spooled.path, elf)
+            keys = _keys(spooled.path, elf)
     except FormatError as error:
         problem = error.what
     return LibraryFacts(
@@ -71,4 +74,12 @@ def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG0
         problem=problem,
         device=device,
         traces=traces,
+        keys=keys,
     )
+
+
+def _keys(path: Path, elf: Elf) -> Keys:
+    if kind_of(symbol.name for symbol in elf.undefined) is not Kind.CLASSIC:
+        return NO_KEYS
+    with mapped(path) as data:
+        return read_keys(data, elf)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from wheelfab.arch import FORM, parse_arch_list
 from wheelfab.audit.kind import WheelKind
@@ -28,12 +35,13 @@ _LARGEST = 256 * 1024  # bytes
 _MOST = 1000  # entries of an array
 
 
-def _size(text: str) -> str:
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
     try:
-        size_in_bytes(text)
+        return size_in_bytes(value)
     except ValueError as error:
         raise malformed(str(error), "write a size such as 40 MB or 64 MiB") from error
-    return text
 
 
 def _archs(text: str) -> str:
@@ -54,7 +62,7 @@ def _release(text: str) -> str:
 
 ArchList = Annotated[str, AfterValidator(_archs)]
 Release = Annotated[str, AfterValidator(_release)]
-Size = Annotated[str, AfterValidator(_size)]
+Bytes = Annotated[int, BeforeValidator(_size)]
 Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
 
 
@@ -86,9 +94,10 @@ class ContentsTable(Table):
     files: Texts = Field(
         default=(), description="Patterns of files that are meant to be there: `pkg/include/*.h`."
     )
-    budget: Size | None = Field(
+    budget: Bytes | None = Field(
         default=None,
-        description="The largest size of the file. Without it, over 100 MiB is a warning.",
+        gt=0,
+        description="The largest size of the file, `40 MB`. Without it, over 100 MiB is a warning.",
     )
 
 

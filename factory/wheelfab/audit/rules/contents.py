@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 from packaging.utils import canonicalize_name
 
 from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.kind import kind_of
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 from wheelfab.audit.summary import largest_members
-from wheelfab.matrix_file import size_in_bytes
 
 _CACHE = re.compile(
     r"(.*/)?(__pycache__|\.(pytest|mypy|ruff)_cache|\.hypothesis|\.ipynb_checkpoints)/.*"
@@ -90,6 +90,21 @@ def _packages(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
 
 
 @rule(
+    "contents-kind",
+    severity=Severity.ERROR,
+    about="""The wheel is of the kind that the policy asks for (`kind`): pure without a library; cpu
+    with libraries but nothing of CUDA; cuda-driver with device code and no CUDA library among its
+    needs; cuda-runtime where its libraries need CUDA's. A builder without a GPU makes a cpu wheel
+    of a CUDA variant, and nothing else shows it (B20).""",
+    next_step="say in the build what is wanted; never ask the builder's hardware",
+)
+def _kind(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    found = kind_of(facts)
+    if policy.kind is not None and found is not policy.kind:
+        yield Broken(subject=facts.file, found=f"a {found} wheel", allowed=f"a {policy.kind} wheel")
+
+
+@rule(
     "contents-startup",
     severity=Severity.WARNING,
     about="""A `.pth` file at the top of site-packages is read, and its import lines run, whenever
@@ -113,7 +128,7 @@ def _startup(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
 )
 def _size(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     budget = policy.contents.budget
-    limit = _PLAIN_LIMIT if budget is None else size_in_bytes(budget)
+    limit = _PLAIN_LIMIT if budget is None else budget
     if facts.size <= limit:
         return
     largest = ", ".join(f"{one.name} {one.packed:,}" for one in largest_members(facts)[:_SHOWN])

@@ -45,7 +45,7 @@ def _readable(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     severity=Severity.ERROR,
     about="""No library asks for an executable stack, by a flag or by leaving out the header that
     says otherwise. glibc 2.41 refuses to load one (B41); before it, one such library makes the
-    stack of the whole process executable. An assembler file without `.note.GNU-stack` is enough.""",
+    stack of the whole process executable. One assembler file without `.note.GNU-stack` does it.""",
     next_step="link with -z noexecstack and add .note.GNU-stack to the assembler files",
 )
 def _stack(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
@@ -73,7 +73,7 @@ def _text(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     "elf-relro",
     severity=Severity.WARNING,
     about="""The loader makes its own tables read-only once it has relocated a library: in part by
-    default, in full where all symbols are bound at load. The policy says the least (`elf.relro`).""",
+    default, in full where all symbols are bound at load. `elf.relro` of the policy is the least.""",
     next_step="link with -z relro, and -z now for all of it",
 )
 def _relro(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
