@@ -157,6 +157,15 @@ def mapped(path: Path) -> Iterator[Data]:
             yield data
 
 
+def forget(data: Data) -> None:
+    """Let go of the pages of a mapped file; they are read again where they are wanted again.
+
+    The kernel maps up to megabytes around each byte that is looked at, and counts them as ours.
+    """
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED)
+
+
 def read_elf(path: Path, *, symbols: bool = True) -> Elf:
     """The facts of the ELF file ``path``; raises ``FormatError`` when it is malformed."""
     with mapped(path) as data:

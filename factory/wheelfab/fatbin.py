@@ -18,7 +18,7 @@ import zstandard
 
 from wheelfab.cubin import KernelFacts, read_cubin
 from wheelfab.elf import MAGIC as ELF_MAGIC
-from wheelfab.elf import Data, mapped, parse_elf
+from wheelfab.elf import Data, forget, mapped, parse_elf
 from wheelfab.errors import FormatError
 from wheelfab.lz4 import decompress_block
 
@@ -205,6 +205,7 @@ def _region(data: Data, section: str, start: int, size: int) -> Iterator[Entry]:
                 raise _MalformedError(f"over {_MOST_ENTRIES} entries")
             yield entry
         at, container = end, container + 1
+        forget(data)
     _only_zeros(data, at, stop)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wheelfab.arch import Arch
 from wheelfab.cubin import MACHINE, KernelFacts, read_cubin
 from wheelfab.elf import Elf
 from wheelfab.errors import FormatError
@@ -73,6 +74,19 @@ def read_device(path: Path, elf: Elf) -> DeviceFacts:
         return DeviceFacts(images=tuple(_images(descriptor, entries)))
     finally:
         os.close(descriptor)
+
+
+def archs_of(device: DeviceFacts) -> tuple[Arch, ...]:
+    """The loadable targets as archs."""
+    return tuple(_archs_of(device.targets))
+
+
+def _archs_of(targets: Iterable[str]) -> Iterator[Arch]:
+    for target in targets:
+        text, _, ptx = target.partition("+")
+        number, suffix = (text[:-1], text[-1]) if text[-1] in "af" else (text, "")
+        major, _, minor = number.partition(".")
+        yield Arch(int(major), int(minor), suffix, bool(ptx))
 
 
 def _bare(path: Path) -> DeviceFacts:

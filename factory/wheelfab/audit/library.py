@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfab.atlas import NO_KEYS, Keys, Kind, kind_of, read_keys
@@ -11,6 +11,8 @@ from wheelfab.audit.traces import Traces, read_traces
 from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf, mapped, read_elf
 from wheelfab.errors import FormatError
+
+_NO_CODE, _NO_TRACES = DeviceFacts(), Traces()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,8 +29,8 @@ class LibraryFacts:
     executable: bool  # the archive gives it an exec bit
     elf: Elf | None
     problem: str = ""
-    device: DeviceFacts = field(default_factory=DeviceFacts)
-    traces: Traces = field(default_factory=Traces)
+    device: DeviceFacts = _NO_CODE
+    traces: Traces = _NO_TRACES
     keys: Keys = NO_KEYS  # of the dispatcher, that it registers kernels under
 
     @property
@@ -56,9 +58,9 @@ class Spooled:
 def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
     """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
     elf, problem = None, ""
-    device, traces, keys = DeviceFacts(), Traces(), NO_KEYS
+    device, traces, keys = _NO_CODE, _NO_TRACES, NO_KEYS
     try:
-        elf = read_elf(spooled.path)
+        elf = _cubin(spooled.path) or read_elf(spooled.path)
         device = read_device(spooled.path, elf)
         if elf.machine != MACHINE:
             traces = read_traces(spooled.path, elf)
@@ -83,3 +85,26 @@ def _keys(path: Path, elf: Elf) -> Keys:
         return NO_KEYS
     with mapped(path) as data:
         return read_keys(data, elf)
+
+
+def _cubin(path: Path) -> Elf | None:
+    """The header of a cubin, without the rest; ``None`` of anything else. Wheels hold thousands."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) < 64 or int.from_bytes(head[18:20], "little") != MACHINE:
+        return None
+    return Elf(
+        machine=MACHINE,
+        type=int.from_bytes(head[16:18], "little"),
+        abi_version=head[8],
+        flags=int.from_bytes(head[48:52], "little"),
+        soname=None,
+        needed=(),
+        rpath=None,
+        runpath=None,
+        executable_stack=False,
+        sections=(),
+        defined=(),
+        undefined=(),
+        version_needs={},
+    )

@@ -46,10 +46,31 @@ class Binding:
 
 
 def bindings(facts: WheelFacts) -> tuple[Binding, ...]:
-    """The libraries of the wheel that want something of torch, each asked of every release."""
+    """The libraries of the wheel that want something of torch, each asked of every release.
+
+    Nothing where the wheel is torch. Five rules want it: it is kept for the wheel asked of last.
+    """
     if facts.name is not None and facts.name.name == "torch":
         return ()
-    return tuple(_bindings(facts, _atlas(), requirement(facts)))
+    return _known(_Same(facts))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Same:
+    """The facts of a wheel, equal to themselves alone: comparing their symbols takes longer."""
+
+    facts: WheelFacts
+
+    def __hash__(self) -> int:
+        return id(self.facts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.facts is self.facts
+
+
+@lru_cache(maxsize=1)
+def _known(same: _Same) -> tuple[Binding, ...]:
+    return tuple(_bindings(same.facts, _atlas(), requirement(same.facts)))
 
 
 def _bindings(facts: WheelFacts, atlas: Atlas, wanted: SpecifierSet | None) -> Iterator[Binding]:

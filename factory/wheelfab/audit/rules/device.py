@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from packaging.version import Version
 
 from wheelfab import facts as known
-from wheelfab.arch import Arch, code_for, parse_arch_list
-from wheelfab.audit.device import Image
+from wheelfab.arch import code_for, parse_arch_list
+from wheelfab.audit.device import Image, archs_of
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.kind import WheelKind
-from wheelfab.audit.library import LibraryFacts
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
@@ -129,10 +128,12 @@ def _gaps(images: tuple[Image, ...], wanted: set[str] | None) -> Iterator[tuple[
     "device-empty",
     severity=Severity.NOTE,
     about="""A source file without a kernel still gives an image for an arch, which an audit of
-    archs alone takes for support. A file whose images hold no kernel at all is an error.""",
+    archs alone takes for support. A file whose images hold no kernel at all is a warning, and an
+    error where the policy or the build record says for which archs it is.""",
     next_step="compile it with the host compiler, or see why its kernels were left out",
 )
-def _empty(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
+def _empty(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    whole = Severity.ERROR if declared_targets(facts, policy) else Severity.WARNING
     for library in facts.libraries:
         groups = [
             [one for one in images if one.entry.loadable] for images in library.device.containers()
@@ -145,7 +146,7 @@ def _empty(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
                 subject=library.name,
                 found=f"{len(empty)} of {len(groups)} containers without a kernel, for {archs}",
                 allowed="kernels in each",
-                severity=Severity.ERROR if len(empty) == len(groups) else None,
+                severity=whole if len(empty) == len(groups) else None,
             )
 
 
@@ -230,7 +231,7 @@ def _known(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 )
 def _gpus(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     for library in facts.libraries:
-        archs = archs_of(library)
+        archs = archs_of(library.device)
         for capability in policy.device.gpus if archs else ():
             major, _, minor = capability.partition(".")
             if code_for(archs, (int(major), int(minor))) is None:
@@ -238,19 +239,6 @@ def _gpus(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
                 names = f" ({', '.join(gpu.examples[:2])})" if gpu else ""
                 found = f"nothing that runs on {capability}{names}"
                 yield Broken(subject=library.name, found=found, allowed="code for it")
-
-
-def archs_of(library: LibraryFacts) -> tuple[Arch, ...]:
-    """The loadable targets as archs; an unknown one is left out."""
-    return tuple(_archs_of(library.device.targets))
-
-
-def _archs_of(targets: Iterable[str]) -> Iterator[Arch]:
-    for target in targets:
-        text, _, ptx = target.partition("+")
-        number, suffix = (text[:-1], text[-1]) if text[-1] in "af" else (text, "")
-        major, _, minor = number.partition(".")
-        yield Arch(int(major), int(minor), suffix, bool(ptx))
 
 
 def declared_targets(facts: WheelFacts, policy: Policy) -> set[str] | None:

@@ -73,7 +73,7 @@ def _text(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     "elf-relro",
     severity=Severity.WARNING,
     about="""The loader makes its own tables read-only once it has relocated a library: in part by
-    default, in full where all symbols are bound at load. `elf.relro` of the policy is the least.""",
+    default, in full where all symbols are bound at load. `elf.relro` says the least.""",
     next_step="link with -z relro, and -z now for all of it",
 )
 def _relro(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
@@ -95,10 +95,14 @@ def _relro(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
 )
 def _run_path(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     for library, elf in hosts(facts):
-        for element in run_path(elf):
-            if flaw := _element_flaw(element):
-                found = f"{element or 'an empty element'}: {flaw}"
-                yield Broken(subject=library.name, found=found, allowed="folders below $ORIGIN")
+        flaws = [
+            f"{element or 'an empty element'}: {flaw}"
+            for element in run_path(elf)
+            if (flaw := _element_flaw(element))
+        ]
+        if flaws:
+            allowed = "folders below $ORIGIN"
+            yield Broken(subject=library.name, found="; ".join(flaws), allowed=allowed)
 
 
 def _element_flaw(element: str) -> str:

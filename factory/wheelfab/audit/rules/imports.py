@@ -75,16 +75,21 @@ def _python(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
         reason = f"{modules} modules: run wheelfab lint-import {facts.file}"
         yield Unknown(subject=facts.file, reason=reason)
         return
-    report = lint(facts.path, LintOptions(dynamic=False))
-    for one in report.findings:
-        yield _broken(one)
+    by_file: dict[tuple[str, Level], list[Finding]] = {}
+    for one in lint(facts.path, LintOptions(dynamic=False)).findings:
+        by_file.setdefault((one.place.file, one.level), []).append(one)
+    for found in by_file.values():
+        yield _broken(found)
 
 
-def _broken(one: Finding) -> Broken:
+def _broken(found: list[Finding]) -> Broken:
+    """One finding a file: its first line, and how many more."""
+    first = min(found, key=lambda one: one.place.line)
+    more = f" (and {len(found) - 1} more in this file)" if len(found) > 1 else ""
     return Broken(
-        subject=f"{one.place.file}:{one.place.line}",
-        found=f"{one.text}: {one.why}",
+        subject=f"{first.place.file}:{first.place.line}",
+        found=f"{first.text}: {first.why}{more}",
         allowed="an import without CUDA",
-        next_step=one.next_step,
-        severity=None if one.level is Level.ERROR else Severity.WARNING,
+        next_step=first.next_step,
+        severity=None if first.level is Level.ERROR else Severity.WARNING,
     )

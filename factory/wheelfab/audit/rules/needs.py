@@ -32,6 +32,8 @@ _PYTHON = re.compile(r"_?Py[A-Z_]\w*|_Py\w+")
 _RUNTIME = re.compile(
     r"GOMP_\w+|omp_\w+|__kmpc_\w+|_ITM_\w+|__gmon_start__|__cxa_finalize|__tls_get_addr"
 )
+# Of libstdc++ without a version: devtoolset links them from its own archive or from torch.
+_STANDARD = re.compile(r"_Z(?:N[KVOR]*S[tabsiod]|St|T[ISVT](?:N[KVO]*)?S[tabsiod]|n[wa]|d[la])\w*")
 _DRIVER = re.compile(r"cu[A-Z]\w+|nvml[A-Z]\w+")
 _TORCH_OF_CUDA = re.compile(r"lib(c10_cuda|torch_cuda\w*)\.so")
 _COPIES = re.compile(
@@ -111,19 +113,21 @@ def _cuda(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 def _library(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     distributions = required(facts)
     torch = "torch" in distributions or (facts.name is not None and facts.name.name == "torch")
+    missing: dict[tuple[str, str], list[str]] = {}
     for library, _, name, origin in _needs(facts, policy):
-        found = f"needs {name}"
+        own = cuda_library(name)
         match origin:
             case Origin.UNKNOWN:
                 allowed = "the system's, the wheel's own, or a required wheel's"
-                yield Broken(subject=library.name, found=found, allowed=allowed)
             case Origin.TORCH if not torch:
-                yield Broken(subject=library.name, found=found, allowed="with torch required")
-            case Origin.CUDA if not torch:
-                own = cuda_library(name)
-                if own is not None and not brings(own, distributions):
-                    allowed = f"with {own.distribution} or torch required"
-                    yield Broken(subject=library.name, found=found, allowed=allowed)
+                allowed = "with torch required"
+            case Origin.CUDA if not torch and own and not brings(own, distributions):
+                allowed = f"with {own.distribution} or torch required"
+            case _:
+                continue
+        missing.setdefault((library.name, allowed), []).append(name)
+    for (subject, allowed), names in missing.items():
+        yield Broken(subject=subject, found=f"needs {', '.join(names)}", allowed=allowed)
 
 
 def _needs(facts: WheelFacts, policy: Policy) -> Iterator[tuple[LibraryFacts, Elf, str, Origin]]:
@@ -223,11 +227,15 @@ def _unexplained(
 ) -> set[str]:
     left = {one.name for one in elf.undefined if not one.weak and one.version is None}
     left = {name for name in left if not (_PYTHON.fullmatch(name) or _RUNTIME.fullmatch(name))}
-    for other in others.closure(library):
+    closure = others.closure(library)
+    for other in closure:
         left -= defined[other.name]
-    needed = [one for name in elf.needed if (one := cuda_library(name)) is not None]
-    known = [re.compile(one.symbols) for one in needed]
-    if any(origin_of(name, elf, others) is Origin.DRIVER for name in elf.needed):
+    needed = {name for other in closure if other.host for name in other.host.needed}
+    brought = [one for name in needed if (one := cuda_library(name)) is not None]
+    known = [re.compile(one.symbols) for one in brought]
+    if any(name.startswith("libstdc++.so") for name in needed):
+        known.append(_STANDARD)
+    if any(origin_of(name, elf, others) is Origin.DRIVER for name in needed):
         known.append(_DRIVER)
     return {
         name
