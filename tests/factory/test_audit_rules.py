@@ -215,6 +215,13 @@ CASES = [
         policy={"kind": "cuda-driver"},
     ),
     Case(
+        rule="contents-foreign",
+        name="a Windows library in a Linux wheel",
+        bad=file("freewheel/a.dll"),
+        found="is shipped",
+        severity=Severity.WARNING,
+    ),
+    Case(
         rule="contents-startup",
         name="a .pth file",
         bad=file("freewheel.pth", b"import freewheel"),
@@ -401,6 +408,12 @@ def test_many_strays_are_counted(tmp_path: Path) -> None:
     found = audited(tmp_path, files=strays).findings
     assert len(found) == 6
     assert found[-1].found == "4 more"
+
+
+def test_another_systems_wheel_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    found = audited(tmp_path, tag="cp312-cp312-win_amd64", **file("freewheel/_C.pyd", b"MZ"))
+    assert found.verdict is Verdict.UNCHECKED
+    assert "contents-foreign" in {one.rule for one in found.unchecked}
 
 
 def test_without_a_budget_only_what_pypi_refuses_is_a_warning(tmp_path: Path) -> None:

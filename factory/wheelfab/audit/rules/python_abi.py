@@ -16,7 +16,7 @@ from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.flaws import broken_by
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 
-_C_API = re.compile(r"_?Py[A-Z_]\w*")
+_C_API = re.compile(r"(?!PyInit_)_?Py[A-Z_]\w*")
 _CPYTHON = re.compile(r"cp3(?P<minor>\d+)")
 _FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount"})
 _SHOWN = 5
