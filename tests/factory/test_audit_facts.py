@@ -10,7 +10,9 @@ from typing import IO, Any, Self
 
 import pytest
 
+from tests.drivers.cubin import cubin
 from tests.factory.auditmaker import library
+from tests.factory.imagemaker import KERNELS
 from tests.factory.wheelmaker import CP310_ABI3, cut, make_wheel
 from wheelfab.archive import FlawKind, Limits
 from wheelfab.audit.facts import read_facts
@@ -145,6 +147,7 @@ def test_a_wheel_that_is_not_there(tmp_path: Path) -> None:
         ({}, WheelKind.PURE),
         ({"a.so": library()}, WheelKind.CPU),
         ({"a.so": library(sections=(".nv_fatbin",))}, WheelKind.CUDA_DRIVER),
+        ({"a.cubin": cubin(80, KERNELS)}, WheelKind.CUDA_DRIVER),
         ({"a.so": library(needed=("libcudart.so.12",))}, WheelKind.CUDA_RUNTIME),
         ({"a.so": library(needed=("libc10_cuda.so",))}, WheelKind.CUDA_RUNTIME),
     ],

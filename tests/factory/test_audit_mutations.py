@@ -12,7 +12,7 @@ import hashlib
 import io
 import struct
 import zipfile
-from collections.abc import Iterator
+import zlib
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -171,14 +171,37 @@ def resealed(members: dict[str, bytes]) -> dict[str, bytes]:
     return members | {RECORD: format_manifest(digests, INFO)}
 
 
-def covered() -> Iterator[range]:
-    """Where in the file the packed bytes of members lie; RECORD's own are held by the checksum."""
+@cache
+def packed_places() -> dict[str, range]:
+    """Where in the file the packed bytes of each member lie."""
     data, _ = original()
+    places = {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for info in archive.infolist():
             name, extra = struct.unpack_from("<HH", data, info.header_offset + 26)
             start = info.header_offset + 30 + name + extra
-            yield range(start, start + info.compress_size)
+            places[info.filename] = range(start, start + info.compress_size)
+    return places
+
+
+def is_covered(damaged: bytes) -> bool:
+    """Whether a member now unpacks to other bytes, or not at all.
+
+    Asked of zlib alone, for a file of the original's length. The last byte of a packed member can
+    have bits that mean nothing; RECORD, and the checksum for RECORD itself, hold what is unpacked.
+    """
+    data, members = original()
+    for name, place in packed_places().items():
+        piece = damaged[place.start : place.stop]
+        if piece == data[place.start : place.stop]:
+            continue
+        unpacker = zlib.decompressobj(-15)
+        try:
+            if unpacker.decompress(piece) + unpacker.flush() != members[name]:
+                return True
+        except zlib.error:
+            return True
+    return False
 
 
 def test_the_wheel_that_is_damaged_is_a_good_one() -> None:
@@ -195,9 +218,7 @@ def test_damage_anywhere_in_the_file(mutation: Mutation) -> None:
     data, _ = original()
     damaged = mutation.apply(data)
     found = report(damaged)
-    changed = [at for at, (old, new) in enumerate(zip(data, damaged, strict=False)) if old != new]
-    held = any(at in where for where in covered() for at in changed[:1])
-    if held and mutation.change not in (Change.CUT, Change.INSERT):
+    if len(damaged) == len(data) and is_covered(damaged):
         assert found.verdict is Verdict.FAIL
     else:
         assert found == right() or found.verdict is Verdict.FAIL

@@ -21,6 +21,7 @@ INIT = "freewheel/__init__.py"
 INFO = "freewheel-0.1.0+cu121.torch2.4.dist-info"
 ZEROS = "sha256=" + "A" * 43
 WRONG = {"record_edit": {INIT: (ZEROS, "37")}}
+OF_312 = "cpython-312-x86_64-linux-gnu.so"
 CP312 = "cp312-cp312-manylinux_2_28_x86_64"
 CP313T = "cp313-cp313t-manylinux_2_28_x86_64"
 PY3 = "py3-none-manylinux_2_28_x86_64"
@@ -215,6 +216,13 @@ CASES = [
         policy={"kind": "cuda-driver"},
     ),
     Case(
+        rule="contents-foreign",
+        name="a Windows library in a Linux wheel",
+        bad=file("freewheel/a.dll"),
+        found="is shipped",
+        severity=Severity.WARNING,
+    ),
+    Case(
         rule="contents-startup",
         name="a .pth file",
         bad=file("freewheel.pth", b"import freewheel"),
@@ -232,9 +240,16 @@ CASES = [
     Case(
         rule="python-suffix",
         name="B43: of one Python in an abi3 wheel",
-        bad=file("freewheel/_C.cpython-312-x86_64-linux-gnu.so", library()),
+        bad=file(f"freewheel/_C.{OF_312}", library(defined=("PyInit__C",))),
         found="looks for this suffix",
-        good=file("freewheel/_C.abi3.so", library()),
+        good=file("freewheel/_C.abi3.so", library(defined=("PyInit__C",))),
+    ),
+    Case(
+        rule="python-suffix",
+        name="the same of a library that is no module",
+        bad=file(f"freewheel/_C.{OF_312}", library(defined=("fw_run",))),
+        found="looks for this suffix",
+        severity=Severity.WARNING,
     ),
     Case(
         rule="python-suffix",
@@ -401,6 +416,12 @@ def test_many_strays_are_counted(tmp_path: Path) -> None:
     found = audited(tmp_path, files=strays).findings
     assert len(found) == 6
     assert found[-1].found == "4 more"
+
+
+def test_another_systems_wheel_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    found = audited(tmp_path, tag="cp312-cp312-win_amd64", **file("freewheel/_C.pyd", b"MZ"))
+    assert found.verdict is Verdict.UNCHECKED
+    assert "contents-foreign" in {one.rule for one in found.unchecked}
 
 
 def test_without_a_budget_only_what_pypi_refuses_is_a_warning(tmp_path: Path) -> None:

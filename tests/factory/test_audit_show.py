@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from pydantic import TypeAdapter
 from tests.factory.auditmaker import audited, library
 from wheelfab.audit import Audit, Verdict, documents, plain, show_annotations, show_audits
 from wheelfab.audit.engine import find_rule
-from wheelfab.audit.record import Finding, Severity
+from wheelfab.audit.record import Finding, Severity, Unchecked
 from wheelfab.audit.rules import RULES
 from wheelfab.audit.show import annotation_lines, overall, show_rule
 
@@ -42,6 +43,18 @@ def test_the_table_has_findings_by_severity_and_ends_with_the_verdict(
     assert out.splitlines()[-1] == (
         "a-1-py3-none-any.whl: fail (1,000 bytes, 0.50 s): 2 errors, 1 note"
     )
+
+
+def test_what_was_not_checked_is_told_by_subject_and_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    same = [Unchecked(rule=f"r{at}", subject="a", reason="why") for at in range(4)]
+    many = [Unchecked(rule="r", subject=f"b{at}", reason="why") for at in range(12)]
+    show_audits([dataclasses.replace(an_audit(), unchecked=(*same, *many))])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["not checked: 4 rules in a: why", "not checked: r in b0: why"]
+    assert lines[-2] == "not checked: 3 more"
+    assert lines[-1].startswith("a-1-py3-none-any.whl: unchecked (")
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

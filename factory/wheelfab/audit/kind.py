@@ -6,7 +6,8 @@ import re
 from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
+from wheelfab.elf import Elf
+from wheelfab.fatbin import CUBIN_MACHINE, LOADED_SECTION, RELOCATABLE_SECTION
 
 _CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")
 
@@ -27,6 +28,12 @@ def kind_of(facts: WheelFacts) -> WheelKind:
     elves = [library.elf for library in facts.libraries if library.elf is not None]
     if any(_CUDA.fullmatch(name) for elf in elves for name in elf.needed):
         return WheelKind.CUDA_RUNTIME
-    if any(elf.section(name) for elf in elves for name in (LOADED_SECTION, RELOCATABLE_SECTION)):
+    if any(_has_device_code(elf) for elf in elves):
         return WheelKind.CUDA_DRIVER
     return WheelKind.CPU
+
+
+def _has_device_code(elf: Elf) -> bool:
+    """Whether it is a cubin, or has a section of fatbins."""
+    sections = (LOADED_SECTION, RELOCATABLE_SECTION)
+    return elf.machine == CUBIN_MACHINE or any(elf.section(name) for name in sections)

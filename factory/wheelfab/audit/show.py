@@ -12,7 +12,8 @@ from wheelfab.audit.rules import Rule
 from wheelfab.records import to_plain
 
 _COLUMNS = ("", "rule", "subject", "found", "allowed", "next step")
-_UNCHECKED = 10
+_UNCHECKED = 10  # lines of what was not checked
+_RULES = 3  # named in such a line
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
 
 
@@ -90,10 +91,15 @@ def _below(audit: Audit) -> Iterator[str]:
 
 
 def _unchecked_lines(unchecked: tuple[Unchecked, ...]) -> Iterator[str]:
-    for one in unchecked[:_UNCHECKED]:
-        yield console.printable(f"not checked: {one.rule} in {one.subject}: {one.reason}")
-    if len(unchecked) > _UNCHECKED:
-        yield f"not checked: {len(unchecked) - _UNCHECKED} more"
+    """What was not checked, a line for each subject and reason with the rules that it concerns."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in unchecked:
+        groups.setdefault((one.subject, one.reason), []).append(one.rule)
+    for (subject, reason), rules in list(groups.items())[:_UNCHECKED]:
+        named = ", ".join(rules) if len(rules) <= _RULES else f"{len(rules)} rules"
+        yield console.printable(f"not checked: {named} in {subject}: {reason}")
+    if len(groups) > _UNCHECKED:
+        yield f"not checked: {len(groups) - _UNCHECKED} more"
 
 
 def _command(kind: str, title: str, text: str) -> str:

@@ -29,6 +29,7 @@ _NO_PACKAGE = re.compile(
     r"|third_party|3rdparty|include|lib|utils|licenses?|readme\.\w+"
     r"|(setup|conftest|versioneer|noxfile)\.py"
 )
+_FOREIGN = re.compile(r".*\.(dll|pyd|dylib)")
 _PLAIN_LIMIT = 100 << 20  # bytes; what PyPI takes without being asked
 _SHOWN = 5
 
@@ -102,6 +103,26 @@ def _kind(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     found = kind_of(facts)
     if policy.kind is not None and found is not policy.kind:
         yield Broken(subject=facts.file, found=f"a {found} wheel", allowed=f"a {policy.kind} wheel")
+
+
+@rule(
+    "contents-foreign",
+    severity=Severity.WARNING,
+    about="""Libraries of other systems (`.dll`, `.pyd`, `.dylib`) are of no use in a Linux wheel.
+    In a wheel for Windows or macOS they are what matters and are not read here: the verdict says
+    unchecked.""",
+    next_step="leave them out of this platform's wheel",
+)
+def _foreign(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    platforms = {tag.platform for tag in facts.name.tags} if facts.name else set()
+    elsewhere = any(platform.startswith(("win", "macosx")) for platform in platforms)
+    names = [one.name for one in facts.members if _FOREIGN.fullmatch(one.name)]
+    if elsewhere:
+        yield Unknown(subject=facts.file, reason="only Linux's libraries (ELF) are read")
+        return
+    for name in names:
+        if not _is_meant(name, policy):
+            yield Broken(subject=name, found="is shipped", allowed="Linux's own libraries")
 
 
 @rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from abi3info import DATAS, FUNCTIONS
 from abi3info.models import PyVersion, Symbol
@@ -16,7 +17,7 @@ from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.flaws import broken_by
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 
-_C_API = re.compile(r"_?Py[A-Z_]\w*")
+_C_API = re.compile(r"(?!PyInit_)_?Py[A-Z_]\w*")
 _CPYTHON = re.compile(r"cp3(?P<minor>\d+)")
 _FREE_THREADED = frozenset({"_Py_DecRefShared", "_Py_MergeZeroLocalRefcount"})
 _SHOWN = 5
@@ -27,11 +28,18 @@ _SHOWN = 5
     severity=Severity.ERROR,
     about="""Every Python that the tags promise finds each extension module: `.cpython-312-….so` is
     found by 3.12 alone, so it has no place in an abi3 wheel or in one for another Python; such a
-    wheel installs and its module is missing (B43). A wheel for any platform has no library.""",
+    wheel installs and its module is missing (B43). A library without a `PyInit_` function is no
+    module, opened by its path if at all: for it the name is a warning. A wheel for any platform has
+    no library.""",
     next_step="build the module for the wheel's tag; with abi3, name it NAME.abi3.so",
 )
 def _suffix(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
-    yield from broken_by(facts, "a name that each promised Python finds", FlawKind.LIBRARY_TAG)
+    allowed = "a name that each promised Python finds"
+    platforms = {tag.platform for tag in facts.name.tags} if facts.name else set()
+    plain = {library.name for library in facts.libraries if not _is_module(library)}
+    for broken in broken_by(facts, allowed, FlawKind.LIBRARY_TAG):
+        harmless = broken.subject in plain and "any" not in platforms
+        yield replace(broken, severity=Severity.WARNING if harmless else None)
 
 
 @rule(
@@ -117,6 +125,12 @@ def _free_threaded(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
         if threaded and ".abi3." in library.file:
             found = "an abi3 module, which free-threaded Python has none of"
             yield Broken(subject=library.name, found=found, allowed="a module of one Python")
+
+
+def _is_module(library: LibraryFacts) -> bool:
+    """Whether Python can import it; one that cannot be read may be anything."""
+    elf = library.elf
+    return elf is None or any(symbol.name.startswith("PyInit_") for symbol in elf.defined)
 
 
 def c_api(library: LibraryFacts) -> tuple[str, ...]:
