@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.elf import Elf
-from wheelfab.fatbin import CUBIN_MACHINE, LOADED_SECTION, RELOCATABLE_SECTION
+from wheelfab.cubin import MACHINE as CUBIN_MACHINE
+from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
 
 _CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")
 
