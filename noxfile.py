@@ -7,6 +7,7 @@
 #     "cmake>=3.26",
 #     "docker>=7.1",
 #     "jinja2>=3.1",
+#     "lz4>=4.3",
 #     "ninja>=1.11",
 #     "nox>=2026.10",
 #     "packaging>=24.2",
@@ -17,6 +18,7 @@
 #     "rich>=13.9",
 #     "scikit-build-core>=1.1",
 #     "tomlkit>=0.13",
+#     "zstandard>=0.23",
 # ]
 # ///
 """Sessions made from matrix.toml: `nox --list` shows them."""

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
 
@@ -29,11 +29,16 @@ _DYNAMIC = struct.Struct("<qQ")
 _NEED = struct.Struct("<HHIII")
 _NEED_VERSION = struct.Struct("<IHHII")
 _DEFINITION = struct.Struct("<HHHHIII")
-_PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
+_NOTE = struct.Struct("<III")
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE, _PT_GNU_STACK, _PT_GNU_RELRO = 1, 2, 4, 0x6474E551, 0x6474E552
 _PF_X = 1
+_SHT_DYNAMIC = 6
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = (
     *(0, 1, 5, 10, 14, 15, 29),
 )
+_DT_TEXTREL, _DT_BIND_NOW, _DT_INIT_ARRAYSZ, _DT_FLAGS, _DT_FLAGS_1 = 22, 24, 27, 30, 0x6FFFFFFB
+_DF_TEXTREL, _DF_BIND_NOW, _DF_1_NOW = 4, 8, 1
+_NT_GNU_BUILD_ID = 3
 _STB_WEAK = 2
 _VERSION_HIDDEN = 0x8000
 
@@ -44,6 +49,7 @@ _MOST_TAGS = 20_000
 _MOST_VERSIONS = 50_000
 _LONGEST_NAME = 1 << 16
 _MOST_NAME_BYTES = 512 << 20
+_LONGEST_NOTES = 1 << 20
 
 
 class SectionType(IntEnum):
@@ -56,6 +62,14 @@ class SectionType(IntEnum):
     VERSION_INDEX = 0x6FFFFFFF
 
 
+class Relro(StrEnum):
+    """How much of its own tables the loader makes read-only after it relocated the file."""
+
+    NONE = "none"
+    PARTIAL = "partial"  # all but the table of functions, which is filled as they are called
+    FULL = "full"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
     """A section's header; ``offset`` and ``size`` in bytes, ``link`` and ``info`` by its type."""
@@ -63,6 +77,7 @@ class Section:
     name: str
     type: int
     flags: int
+    address: int
     offset: int
     size: int
     link: int
@@ -84,7 +99,10 @@ class Symbol:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elf:
-    """The facts of one file. ``executable_stack``: asked for, or no header says otherwise."""
+    """The facts of one file. ``executable_stack``: asked for, or no header says otherwise.
+
+    ``initialisers``: functions that run when it is loaded. gcc's own start-up code is one of them.
+    """
 
     machine: int
     type: int
@@ -99,10 +117,27 @@ class Elf:
     defined: tuple[Symbol, ...]
     undefined: tuple[Symbol, ...]
     version_needs: Mapping[str, tuple[str, ...]]
+    text_relocations: bool = False
+    relro: Relro = Relro.NONE
+    initialisers: int = 0
+    build_id: str | None = None
 
     def section(self, name: str) -> Section | None:
         """The first section of that name."""
         return next((section for section in self.sections if section.name == name), None)
+
+    @property
+    def stripped(self) -> bool:
+        """Whether the table of all symbols was taken out; the dynamic ones always stay."""
+        return self.section(".symtab") is None
+
+    @property
+    def debug(self) -> bool:
+        """Whether there is debug information."""
+        return any(
+            section.name in (".debug_info", ".zdebug_info") and section.type != SectionType.NOBITS
+            for section in self.sections
+        )
 
 
 def is_elf(path: Path) -> bool:
@@ -120,6 +155,15 @@ def mapped(path: Path) -> Iterator[Data]:
             return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield data
+
+
+def forget(data: Data) -> None:
+    """Let go of the pages of a mapped file; they are read again where they are wanted again.
+
+    The kernel maps up to megabytes around each byte that is looked at, and counts them as ours.
+    """
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED)
 
 
 def read_elf(path: Path, *, symbols: bool = True) -> Elf:
@@ -141,8 +185,36 @@ def parse_elf(data: Data, *, where: str, symbols: bool = True) -> Elf:
         raise FormatError(f"ELF structure cut short ({error})", where=where) from error
 
 
+def symbol_places(data: Data, *, where: str) -> tuple[tuple[int, int], ...]:
+    """Offset and size of all that ``parse_elf`` looks into, for a file that is not all there.
+
+    Only the header and the table of sections are read. Raises ``FormatError`` as ``parse_elf``.
+    """
+    try:
+        return _Reader(data).places()
+    except _MalformedError as error:
+        raise FormatError(str(error), where=where) from error
+    except struct.error as error:
+        raise FormatError(f"ELF structure cut short ({error})", where=where) from error
+
+
 class _MalformedError(Exception):
     pass
+
+
+def _flag(numbers: Mapping[int, list[int]], tag: int, flag: int) -> bool:
+    return any(value & flag for value in numbers.get(tag, ()))
+
+
+def _relro(segments: list[tuple[int, ...]], numbers: Mapping[int, list[int]]) -> Relro:
+    if not any(kind == _PT_GNU_RELRO for kind, *_ in segments):
+        return Relro.NONE
+    at_once = (
+        _DT_BIND_NOW in numbers
+        or _flag(numbers, _DT_FLAGS, _DF_BIND_NOW)
+        or _flag(numbers, _DT_FLAGS_1, _DF_1_NOW)
+    )
+    return Relro.FULL if at_once else Relro.PARTIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +239,8 @@ class _Reader:
         header = _HEADER.unpack_from(self.data, 16)
         self.sections = self._sections(header[5], header[10], header[11], header[12])
         segments = self._segments(header[4], header[9])
-        tags = self._dynamic(segments)
+        numbers = self._dynamic(segments)
+        tags = self._names(segments, numbers)
         defined, undefined, needs = self._symbols() if symbols else ((), (), {})
         stack = [flags for kind, flags, *_ in segments if kind == _PT_GNU_STACK]
         return Elf(
@@ -180,11 +253,35 @@ class _Reader:
             rpath=next(iter(tags.get(_DT_RPATH, ())), None),
             runpath=next(iter(tags.get(_DT_RUNPATH, ())), None),
             executable_stack=bool(segments) and (not stack or bool(stack[0] & _PF_X)),
+            text_relocations=_DT_TEXTREL in numbers or _flag(numbers, _DT_FLAGS, _DF_TEXTREL),
+            relro=_relro(segments, numbers),
+            initialisers=sum(numbers.get(_DT_INIT_ARRAYSZ, ())) // 8,
+            build_id=self._build_id(segments),
             sections=self.sections,
             defined=defined,
             undefined=undefined,
             version_needs=MappingProxyType(needs),
         )
+
+    def places(self) -> tuple[tuple[int, int], ...]:
+        if self.size < 64 or self.data[:4] != MAGIC:
+            raise _MalformedError("not an ELF file")
+        _, _, _, _, segments, table, _, _, entry, number, size, count, names = _HEADER.unpack_from(
+            self.data, 16
+        )
+        wanted = [(0, 64), (segments, entry * number), (table, size * count)]
+        # An unread table of sections is all zeros: its place, given first, tells that it is one.
+        headers = list(_SECTION.iter_unpack(self._slice(table, count * _SECTION.size, "sections")))
+        kinds = {kind.value for kind in SectionType if kind is not SectionType.NOBITS} | {
+            _SHT_DYNAMIC
+        }
+        for number, header in enumerate(headers):
+            if header[1] in kinds:
+                wanted.append(header[4:6])
+                wanted += [item[4:6] for item in headers[header[6] : header[6] + 1]]
+            elif number == names:
+                wanted.append(header[4:6])
+        return tuple(wanted)
 
     def _slice(self, offset: int, size: int, what: str) -> bytes:
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -224,6 +321,7 @@ class _Reader:
                 name=self._string(start, size, header[0]) if size else "",
                 type=header[1],
                 flags=header[2],
+                address=header[3],
                 offset=header[4],
                 size=header[5],
                 link=header[6],
@@ -240,8 +338,8 @@ class _Reader:
         table = self._slice(offset, count * _SEGMENT.size, "the table of segments")
         return list(_SEGMENT.iter_unpack(table))
 
-    def _dynamic(self, segments: list[tuple[int, ...]]) -> dict[int, list[str]]:
-        """The dynamic tags that name something, by tag."""
+    def _dynamic(self, segments: list[tuple[int, ...]]) -> dict[int, list[int]]:
+        """The values of the dynamic tags, by tag."""
         place = next((item for item in segments if item[0] == _PT_DYNAMIC), None)
         if place is None:
             return {}
@@ -251,6 +349,12 @@ class _Reader:
             if tag == _DT_NULL:
                 break
             numbers.setdefault(tag, []).append(value)
+        return numbers
+
+    def _names(
+        self, segments: list[tuple[int, ...]], numbers: dict[int, list[int]]
+    ) -> dict[int, list[str]]:
+        """The dynamic tags that name something, by tag."""
         if _DT_STRTAB not in numbers or _DT_STRSZ not in numbers:
             return {}
         start = self._file_offset(segments, numbers[_DT_STRTAB][0])
@@ -260,6 +364,21 @@ class _Reader:
             for tag in (_DT_NEEDED, _DT_SONAME, _DT_RPATH, _DT_RUNPATH)
             if tag in numbers
         }
+
+    def _build_id(self, segments: list[tuple[int, ...]]) -> str | None:
+        """The linker's identifier of the file, in hexadecimal digits."""
+        for kind, _, offset, _, _, size, _, _ in segments:
+            if kind != _PT_NOTE or size > _LONGEST_NOTES:
+                continue
+            data, at = self._slice(offset, size, "a segment of notes"), 0
+            while at + _NOTE.size <= len(data):
+                name, length, tag = _NOTE.unpack_from(data, at)
+                at += _NOTE.size
+                end = at + name + -name % 4
+                if tag == _NT_GNU_BUILD_ID and data[at : at + name] == b"GNU\0":
+                    return data[end : end + length].hex()
+                at = end + length + -length % 4
+        return None
 
     def _file_offset(self, segments: list[tuple[int, ...]], address: int) -> int:
         for kind, _, offset, start, _, size, _, _ in segments:

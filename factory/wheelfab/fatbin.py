@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 
+import zstandard
+
+from wheelfab.cubin import KernelFacts, read_cubin
 from wheelfab.elf import MAGIC as ELF_MAGIC
-from wheelfab.elf import Data, mapped, parse_elf
+from wheelfab.elf import Data, forget, mapped, parse_elf
 from wheelfab.errors import FormatError
 from wheelfab.lz4 import decompress_block
 
 LOADED_SECTION = ".nv_fatbin"
 RELOCATABLE_SECTION = "__nv_relfatbin"  # for nvlink; the driver never sees it
-CUBIN_MACHINE = 190  # e_machine of a cubin
 
 _MAGIC = 0xBA55ED50
 _MAGIC_BYTES = _MAGIC.to_bytes(4, "little")
@@ -30,7 +31,6 @@ _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header size, size of the 
 _ENTRY = struct.Struct("<HHIQI4xHHIIIQ8xQ")
 _KINDS = {1: "ptx", 2: "cubin", 8: "lto"}
 _LZ4, _ZSTD, _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x2000, 0x8000, 0x100000, 0x200000
-_ABI_WITH_SHORT_ARCH = 7  # CUDA 12 and older; from ABI 8 the arch is the second byte of e_flags
 _ENTRY_POINT = re.compile(rb"\.entry\s+([A-Za-z_$%][\w$]*)")
 
 _MOST_ENTRIES = 1_000_000
@@ -115,7 +115,7 @@ def parse_entries(data: Data, *, where: str) -> tuple[Entry, ...]:
 
 
 def read_image(path: Path, entry: Entry) -> bytes:
-    """The image of ``entry``, expanded. Raises ``FormatError`` where this Python cannot."""
+    """The image of ``entry``, expanded. Raises ``FormatError`` for a broken image."""
     with mapped(path) as data:
         return expand(data, entry, where=str(path))
 
@@ -123,7 +123,7 @@ def read_image(path: Path, entry: Entry) -> bytes:
 def expand(data: Data, entry: Entry, *, where: str) -> bytes:
     """The image of ``entry`` of ``data``; PTX without its padding.
 
-    Raises ``FormatError`` for a broken image and for zstd when this Python has no reader for it.
+    Raises ``FormatError`` for a broken image and one over its bounds.
     """
     stored = data[entry.offset : entry.offset + entry.stored]
     if entry.size > _LARGEST_IMAGE:
@@ -138,11 +138,6 @@ def expand(data: Data, entry: Entry, *, where: str) -> bytes:
     return image.rstrip(b"\0") if entry.kind is ImageKind.PTX else image
 
 
-def can_expand(entry: Entry) -> bool:
-    """Whether this Python can read the image; zstd needs Python 3.14 or ``zstandard``."""
-    return entry.compression is not Compression.ZSTD or _zstd_reader() is not None
-
-
 def kernels(image: bytes, entry: Entry, *, where: str) -> tuple[str, ...]:
     """The names of the kernels in an expanded cubin or PTX, sorted.
 
@@ -150,18 +145,23 @@ def kernels(image: bytes, entry: Entry, *, where: str) -> tuple[str, ...]:
     """
     if entry.kind is ImageKind.PTX:
         return tuple(sorted({name.decode() for name in _ENTRY_POINT.findall(image)}))
+    return tuple(sorted(kernel_facts(image, entry, where=where)))
+
+
+def kernel_facts(image: bytes, entry: Entry, *, where: str) -> Mapping[str, KernelFacts]:
+    """The kernels of an expanded cubin, each with what it takes; of anything else nothing.
+
+    Raises ``FormatError`` when it is no cubin or is for another arch than its entry says.
+    """
     if entry.kind is not ImageKind.CUBIN:
-        return ()
-    elf = parse_elf(image, where=where, symbols=False)
-    shift = 0 if elf.abi_version <= _ABI_WITH_SHORT_ARCH else 8
-    arch = _capability((elf.flags >> shift) & 0xFF)
-    if elf.machine != CUBIN_MACHINE or arch != entry.arch.rstrip("af"):
+        return {}
+    cubin = read_cubin(image, where)
+    arch = _capability(cubin.arch)
+    if arch != entry.arch.rstrip("af"):
         raise FormatError(
             f"the entry says a cubin for {entry.arch}, the image is for {arch}", where=where
         )
-    prefix = ".text."
-    found = (section.name for section in elf.sections if section.name.startswith(prefix))
-    return tuple(sorted(name.removeprefix(prefix) for name in found))
+    return cubin.kernels
 
 
 def archs_of(path: Path) -> tuple[str, ...]:
@@ -205,6 +205,7 @@ def _region(data: Data, section: str, start: int, size: int) -> Iterator[Entry]:
                 raise _MalformedError(f"over {_MOST_ENTRIES} entries")
             yield entry
         at, container = end, container + 1
+        forget(data)
     _only_zeros(data, at, stop)
 
 
@@ -255,35 +256,12 @@ def _compression(flags: int) -> Compression:
     return Compression.LZ4 if flags & _LZ4 else Compression.NONE
 
 
-@cache
-def _zstd_reader() -> Callable[[bytes, int], bytes] | None:
-    """A function from stored bytes and expected size to the image, where this Python has one."""
-    try:
-        from compression import zstd  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        pass
-    else:
-        return lambda data, size: bytes(zstd.ZstdDecompressor().decompress(data, size))
-    try:
-        import zstandard  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return None
-    return lambda data, size: bytes(
-        zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
-    )
-
-
 def _zstd(stored: bytes, size: int, where: str) -> bytes:
-    reader = _zstd_reader()
-    if reader is None:
-        raise FormatError(
-            "compressed with zstd, which this Python cannot read",
-            where=where,
-            next_step="install zstandard, or use Python 3.14",
-        )
     try:
-        image = reader(stored, size)
-    except Exception as error:  # each library has its own class of error
+        if zstandard.frame_content_size(stored) > size:  # it would all be allocated
+            raise FormatError(f"a zstd image of over {size} bytes", where=where)
+        image = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
+    except (zstandard.ZstdError, MemoryError) as error:
         raise FormatError(f"a broken zstd image: {error}", where=where) from error
     if len(image) != size:
         raise FormatError(f"{len(image)} bytes where {size} were due", where=where)

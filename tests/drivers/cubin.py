@@ -42,9 +42,18 @@ class Entry:
 
 
 def cubin(
-    arch: int, kernels: Mapping[str, Kernel], *, suffix: str = "", toolkit: int = 121, abi: int = 7
+    arch: int,
+    kernels: Mapping[str, Kernel],
+    *,
+    suffix: str = "",
+    toolkit: int = 121,
+    abi: int = 7,
+    more: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """An ELF file for ``sm_<arch>`` with ``kernels``, made by CUDA ``toolkit`` (121 is 12.1)."""
+    """An ELF file for ``sm_<arch>`` with ``kernels``, made by CUDA ``toolkit`` (121 is 12.1).
+
+    ``more``: further sections, by name.
+    """
     sections: list[tuple[str, int, int, bytes]] = [("", 0, 0, b"")]
     registers = b""
     for symbol, (name, kernel) in enumerate(kernels.items(), start=1):
@@ -54,6 +63,7 @@ def cubin(
         if kernel.static_shared:
             sections.append((f".nv.shared.{name}", 8, 0, b"\0" * kernel.static_shared))
     sections.append((".nv.info", 0x70000000, 0, registers))
+    sections += [(name, 7, 0, data) for name, data in (more or {}).items()]
     names = b"\0"
     offsets = []
     for name in [*(section[0] for section in sections), ".shstrtab"]:

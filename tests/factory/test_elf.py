@@ -7,6 +7,7 @@ import random
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.dynamic import DynamicSection
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.factory.elfmaker import make_library
-from wheelfab.elf import Elf, is_elf, parse_elf, read_elf
+from wheelfab.elf import Elf, Relro, is_elf, parse_elf, read_elf
 from wheelfab.errors import FormatError
 
 LIBRARY = make_library(
@@ -60,8 +61,33 @@ def test_facts_agree_with_pyelftools(path: Path) -> None:
         ):
             assert ([own] if own is not None else []) == named(tag)
         assert [section.name for section in facts.sections] == [s.name for s in elf.iter_sections()]
+        assert (facts.relro, facts.build_id) == (reference_relro(elf, dynamic), build_id(elf))
+        assert facts.initialisers == next(tag["d_val"] for tag in array_sizes(dynamic)) // 8
+        assert not facts.text_relocations
+        assert facts.stripped == (elf.get_section_by_name(".symtab") is None)
+        assert facts.debug == elf.has_dwarf_info(strict=True)
         assert symbols_of(facts) == reference_symbols(elf)
         assert dict(facts.version_needs) == reference_needs(elf)
+
+
+def array_sizes(dynamic: DynamicSection) -> list[Any]:
+    return list(dynamic.iter_tags("DT_INIT_ARRAYSZ"))
+
+
+def reference_relro(elf: ELFFile, dynamic: DynamicSection) -> Relro:
+    """By pyelftools, from the flags that each of the three tags may hold."""
+    if not any(segment["p_type"] == "PT_GNU_RELRO" for segment in elf.iter_segments()):
+        return Relro.NONE
+    tags = {tag["d_tag"]: tag["d_val"] for tag in dynamic.iter_tags()}
+    now = "DT_BIND_NOW" in tags or tags.get("DT_FLAGS", 0) & 8 or tags.get("DT_FLAGS_1", 0) & 1
+    return Relro.FULL if now else Relro.PARTIAL
+
+
+def build_id(elf: ELFFile) -> str | None:
+    """By pyelftools."""
+    notes = [n for s in elf.iter_sections() if s["sh_type"] == "SHT_NOTE" for n in s.iter_notes()]
+    found = [str(note["n_desc"]) for note in notes if note["n_type"] == "NT_GNU_BUILD_ID"]
+    return found[0] if found else None
 
 
 def symbols_of(facts: Elf) -> list[tuple[str, bool, str | None]]:
@@ -124,6 +150,35 @@ def test_an_executable_stack_is_one_that_is_asked_for_or_not_denied(
     stack: int | None, executable: bool
 ) -> None:
     assert parse_elf(make_library(stack=stack), where="x").executable_stack is executable
+
+
+@pytest.mark.parametrize(
+    ("switches", "relro"),
+    [
+        ({}, Relro.NONE),
+        ({"relro": True}, Relro.PARTIAL),
+        ({"relro": True, "tags": ((24, 0),)}, Relro.FULL),
+        ({"relro": True, "tags": ((30, 8),)}, Relro.FULL),
+        ({"relro": True, "tags": ((0x6FFFFFFB, 1),)}, Relro.FULL),
+        ({"tags": ((24, 0),)}, Relro.NONE),
+    ],
+)
+def test_relro_is_full_where_all_is_bound_at_once(switches: Any, relro: Relro) -> None:
+    assert parse_elf(make_library(**switches), where="x").relro is relro
+
+
+@pytest.mark.parametrize(("tag", "value", "found"), [(22, 0, True), (30, 4, True), (30, 8, False)])
+def test_text_relocations_are_a_tag_or_a_flag(tag: int, value: int, found: bool) -> None:
+    assert parse_elf(make_library(tags=((tag, value),)), where="x").text_relocations is found
+
+
+def test_initialisers_are_counted_and_the_build_id_is_read() -> None:
+    facts = parse_elf(make_library(tags=((27, 24),), build_id=b"\xca\xfe"), where="x")
+    assert (facts.initialisers, facts.build_id) == (3, "cafe")
+    plain = parse_elf(make_library(), where="x")
+    assert (plain.initialisers, plain.build_id, plain.stripped) == (0, None, True)
+    assert not parse_elf(make_library(sections=(".symtab",)), where="x").stripped
+    assert parse_elf(make_library(sections=(".debug_info",)), where="x").debug
 
 
 def test_symbols_can_be_left_out() -> None:

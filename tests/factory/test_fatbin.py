@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,9 +17,9 @@ from tests.drivers.cubin import Kernel, container, cubin, images, packed, ptx
 from wheelfab.errors import FormatError
 from wheelfab.fatbin import (
     Compression,
+    Entry,
     ImageKind,
     archs_of,
-    can_expand,
     entries_of,
     expand,
     kernels,
@@ -126,19 +127,34 @@ def test_compressed_and_plain_images_expand_alike() -> None:
     assert kernels(text, entries[0], where="x") == ("fw_a", "fw_b")
 
 
-def test_zstd_is_read_or_named_as_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = container(
-        [Made(arch=90, payload=b"\x28\xb5\x2f\xfd" + b"x" * 60, flags=ZSTD, unpacked=99)]
-    )
+def zstd_entry(stored: bytes, unpacked: int) -> tuple[bytes, Entry]:
+    data = container([Made(arch=90, payload=stored, flags=ZSTD, unpacked=unpacked)])
     (entry,) = parse_entries(data, where="x")
     assert entry.compression is Compression.ZSTD
-    monkeypatch.setattr("wheelfab.fatbin._zstd_reader", lambda: None)
-    assert not can_expand(entry)
-    with pytest.raises(FormatError, match="which this Python cannot read; install zstandard"):
-        expand(data, entry, where="x")
-    monkeypatch.setattr("wheelfab.fatbin._zstd_reader", lambda: lambda stored, size: stored[:size])
-    assert can_expand(entry)
-    with pytest.raises(FormatError, match="64 bytes where 99 were due"):
+    return data, entry
+
+
+def test_zstd_is_expanded() -> None:
+    payload = cubin(90, KERNELS)
+    data, entry = zstd_entry(zstandard.ZstdCompressor().compress(payload), len(payload))
+    image = expand(data, entry, where="x")
+    assert image == payload
+    assert kernels(image, entry, where="x") == ("fw_a", "fw_b")
+
+
+@pytest.mark.parametrize(
+    ("stored", "unpacked", "says"),
+    [
+        (b"\x28\xb5\x2f\xfd" + b"x" * 60, 99, "zstd image"),
+        (zstandard.ZstdCompressor().compress(bytes(1 << 20)), 1 << 10, "of over 1024 bytes"),
+        (zstandard.ZstdCompressor().compress(bytes(100)), 200, "100 bytes where 200 were due"),
+    ],
+)
+def test_a_broken_or_oversized_zstd_image_is_refused(
+    stored: bytes, unpacked: int, says: str
+) -> None:
+    data, entry = zstd_entry(stored, unpacked)
+    with pytest.raises(FormatError, match=says):
         expand(data, entry, where="x")
 
 

@@ -42,32 +42,34 @@ SEQUENCES = st.lists(
 )
 
 
-@given(sequences=SEQUENCES, last=st.binary(max_size=600))
+# The format ends a block with literals: the last match begins 12 bytes before the end or sooner.
+@given(sequences=SEQUENCES, last=st.binary(min_size=12, max_size=600))
 def test_a_block_expands_to_what_was_packed(sequences: Sequences, last: bytes) -> None:
     block, expected = encode(sequences, last)
     assert decompress_block(block, len(expected), where="x") == expected
 
 
 def test_a_match_may_overlap_what_it_writes() -> None:
-    assert decompress_block(b"\x2fab\x02\x00\x05\x10c", 2 + 24 + 1, where="x") == b"ab" * 13 + b"c"
+    block = b"\x2fab\x02\x00\x05\xc0" + b"c" * 12
+    assert decompress_block(block, 2 + 24 + 12, where="x") == b"ab" * 13 + b"c" * 12
 
 
 @pytest.mark.parametrize(
-    ("block", "size", "says"),
+    ("block", "size"),
     [
-        (b"\x30abc", 2, "too many literals"),
-        (b"\x30ab", 3, "too many literals"),
-        (b"\x20ab", 3, "of 2 bytes, not 3"),
-        (b"\x10a\x02\x00", 9, "outside the block"),
-        (b"\x10a\x00\x00", 9, "outside the block"),
-        (b"\x1fa\x01\x00\xff\xff\xff\xff\x00", 64, "outside the block"),
-        (b"\x10a\x01", 9, "cut short"),
-        (b"\xf0", 99, "cut short"),
-        (b"", 1, "of 0 bytes, not 1"),
+        (b"\x30abc", 2),
+        (b"\x30ab", 3),
+        (b"\x20ab", 3),
+        (b"\x10a\x02\x00", 9),
+        (b"\x10a\x00\x00", 9),
+        (b"\x1fa\x01\x00\xff\xff\xff\xff\x00", 64),
+        (b"\x10a\x01", 9),
+        (b"\xf0", 99),
+        (b"", 1),
     ],
 )
-def test_a_broken_block_is_refused(block: bytes, size: int, says: str) -> None:
-    with pytest.raises(FormatError, match=says):
+def test_a_broken_block_is_refused(block: bytes, size: int) -> None:
+    with pytest.raises(FormatError, match="LZ4 block"):
         decompress_block(block, size, where="x")
 
 

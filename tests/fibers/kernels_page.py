@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheelfab.cubin import KernelFacts, read_cubin
 from wheelfab.fatbin import ImageKind, entries_of, read_image
 
 from .build import HERE
-from .cubin_facts import KernelFacts, read_cubin, toolkit, wide_loads
+from .cubin_facts import toolkit, wide_loads
 
 if TYPE_CHECKING:  # it needs numpy and torch, reading the page does not
     from .accuracy import Measurement
@@ -90,7 +91,7 @@ def read_images(fatbins: Sequence[Path]) -> Images:
             image = read_image(path, entry)
             if entry.kind is ImageKind.CUBIN:
                 releases.add(toolkit(image))
-                cubins.setdefault(entry.arch, {}).update(read_cubin(image, str(path)))
+                cubins.setdefault(entry.arch, {}).update(read_cubin(image, str(path), parameters=True).kernels)
             elif entry.kind is ImageKind.PTX:
                 loads.update(wide_loads(image.decode()))
     if len(releases) != 1:

@@ -7,7 +7,7 @@ import pytest
 from tests.drivers import cubin
 
 from .accuracy import measure
-from .cubin_facts import KernelFacts, read_cubin, toolkit, wide_loads
+from .cubin_facts import toolkit, wide_loads
 from .emulation import Emulation
 from .kernel_source import ALL_KERNELS
 from .kernels_page import read_page
@@ -24,23 +24,6 @@ def test_the_page_has_what_is_measured(emulation: Emulation, kernel: str) -> Non
     assert row.error == pytest.approx(measured.error, rel=0.2)
     assert row.torch_error == pytest.approx(measured.torch_error, rel=0.2)
     assert row.stack == 0
-
-
-def test_a_cubin_tells_its_kernels_facts() -> None:
-    kernels = {
-        "small": cubin.Kernel(params=[64], registers=40),
-        "large": cubin.Kernel(params=[200], registers=168, static_shared=22016),
-    }
-    for abi in (7, 8):
-        assert read_cubin(cubin.cubin(80, kernels, abi=abi), "test") == {
-            "small": KernelFacts(registers=40, stack=0, shared=0, parameters=64),
-            "large": KernelFacts(registers=168, stack=0, shared=22016, parameters=200),
-        }
-
-
-def test_shared_memory_that_the_system_keeps_is_not_the_kernels() -> None:
-    kernel = cubin.Kernel(params=[64], static_shared=1024 + 128)
-    assert read_cubin(cubin.cubin(90, {"one": kernel}), "test")["one"].shared == 128
 
 
 def test_the_release_of_a_cubin() -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.elf import Elf, read_elf
+from wheelfab.atlas import NO_KEYS, Keys, Kind, kind_of, read_keys
+from wheelfab.audit.device import DeviceFacts, read_device
+from wheelfab.audit.traces import Traces, read_traces
+from wheelfab.cubin import MACHINE
+from wheelfab.elf import Elf, mapped, read_elf
 from wheelfab.errors import FormatError
+
+_NO_CODE, _NO_TRACES = DeviceFacts(), Traces()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryFacts:
     """A shared library or program in a wheel. ``size`` in bytes, ``sha256`` of its content.
 
-    ``elf`` is ``None`` where the file cannot be read, and ``problem`` then says why.
+    ``elf`` is ``None`` where the file cannot be read, and ``problem`` then says why. A cubin that
+    lies in the wheel as a file is one of these, too: it is an ELF file for another machine.
     """
 
     name: str  # of the member
@@ -22,6 +29,14 @@ class LibraryFacts:
     executable: bool  # the archive gives it an exec bit
     elf: Elf | None
     problem: str = ""
+    device: DeviceFacts = _NO_CODE
+    traces: Traces = _NO_TRACES
+    keys: Keys = NO_KEYS  # of the dispatcher, that it registers kernels under
+
+    @property
+    def host(self) -> Elf | None:
+        """The ELF facts of what a loader of this machine loads: of anything but a cubin."""
+        return self.elf if self.elf is not None and self.elf.machine != MACHINE else None
 
     @property
     def file(self) -> str:
@@ -43,8 +58,13 @@ class Spooled:
 def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
     """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
     elf, problem = None, ""
+    device, traces, keys = _NO_CODE, _NO_TRACES, NO_KEYS
     try:
-        elf = read_elf(spooled.path)
+        elf = _cubin(spooled.path) or read_elf(spooled.path)
+        device = read_device(spooled.path, elf)
+        if elf.machine != MACHINE:
+            traces = read_traces(spooled.path, elf)
+            keys = _keys(spooled.path, elf)
     except FormatError as error:
         problem = error.what
     return LibraryFacts(
@@ -54,4 +74,37 @@ def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG0
         executable=spooled.executable,
         elf=elf,
         problem=problem,
+        device=device,
+        traces=traces,
+        keys=keys,
+    )
+
+
+def _keys(path: Path, elf: Elf) -> Keys:
+    if kind_of(symbol.name for symbol in elf.undefined) is not Kind.CLASSIC:
+        return NO_KEYS
+    with mapped(path) as data:
+        return read_keys(data, elf)
+
+
+def _cubin(path: Path) -> Elf | None:
+    """The header of a cubin, without the rest; ``None`` of anything else. Wheels hold thousands."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    if len(head) < 64 or int.from_bytes(head[18:20], "little") != MACHINE:
+        return None
+    return Elf(
+        machine=MACHINE,
+        type=int.from_bytes(head[16:18], "little"),
+        abi_version=head[8],
+        flags=int.from_bytes(head[48:52], "little"),
+        soname=None,
+        needed=(),
+        rpath=None,
+        runpath=None,
+        executable_stack=False,
+        sections=(),
+        defined=(),
+        undefined=(),
+        version_needs={},
     )

@@ -7,10 +7,20 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from packaging.version import InvalidVersion, Version
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
+from wheelfab.arch import FORM, parse_arch_list
 from wheelfab.audit.kind import WheelKind
 from wheelfab.audit.record import Severity
+from wheelfab.elf import Relro
 from wheelfab.errors import UsageError
 from wheelfab.matrix_file import malformed, size_in_bytes
 from wheelfab.matrix_reader import key_path
@@ -34,6 +44,24 @@ def _size(value: object) -> object:
         raise malformed(str(error), "write a size such as 40 MB or 64 MiB") from error
 
 
+def _archs(text: str) -> str:
+    try:
+        parse_arch_list(text)
+    except UsageError as error:
+        raise malformed(error.what, error.next_step or FORM) from error
+    return text
+
+
+def _release(text: str) -> str:
+    try:
+        Version(text)
+    except InvalidVersion as error:
+        raise malformed(f"unknown release {text!r}", "write a release such as 12.1") from error
+    return text
+
+
+ArchList = Annotated[str, AfterValidator(_archs)]
+Release = Annotated[str, AfterValidator(_release)]
 Bytes = Annotated[int, BeforeValidator(_size)]
 Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
 
@@ -73,6 +101,51 @@ class ContentsTable(Table):
     )
 
 
+class ElfTable(Table):
+    """Shared libraries and programs. Patterns are those of file names: `libfoo*.so*`."""
+
+    needs: Texts = Field(
+        default=(), description="Libraries that may be needed although nothing here explains them."
+    )
+    bundles: Texts = Field(
+        default=(), description="Members that may be copies of torch, CUDA or the driver."
+    )
+    undefined: Texts = Field(
+        default=(), description="Symbols that may stay undefined although nothing explains them."
+    )
+    relro: Relro = Field(
+        default=Relro.PARTIAL, description="The least: `none`, `partial` or `full`."
+    )
+    stripped: bool | None = Field(
+        default=None,
+        description="Whether the table of all symbols must be gone, or must be there.",
+    )
+
+
+class DeviceTable(Table):
+    """Device code."""
+
+    archs: ArchList | None = Field(
+        default=None,
+        description="What each file with device code holds, as `TORCH_CUDA_ARCH_LIST` says it; by "
+        "default what the build record says.",
+    )
+    gpus: Texts = Field(
+        default=(), description="Compute capabilities that something must run on: `9.0`."
+    )
+    cuda: Release | None = Field(
+        default=None, description="The CUDA release of the wheel, `12.1`: no PTX is newer."
+    )
+
+
+class ImportsTable(Table):
+    """What loading does."""
+
+    initialisers: int = Field(
+        default=200, ge=0, description="How many functions may run when a library is loaded."
+    )
+
+
 class Policy(Table):
     """What an audit allows; every key has a default."""
 
@@ -90,6 +163,9 @@ class Policy(Table):
         default=(), max_length=_MOST, description="Findings that are let pass, with the reasons."
     )
     contents: ContentsTable = Field(default_factory=ContentsTable, description="See below.")
+    elf: ElfTable = Field(default_factory=ElfTable, description="See below.")
+    device: DeviceTable = Field(default_factory=DeviceTable, description="See below.")
+    imports: ImportsTable = Field(default_factory=ImportsTable, description="See below.")
 
 
 def read_policy(path: Path, rules: Iterable[str]) -> Policy:
@@ -154,7 +230,13 @@ def _keys(location: tuple[str | int, ...]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in table.model_fields.items())
 
 
-_TABLES: dict[str, type[Table]] = {"ignore": IgnoreTable, "contents": ContentsTable}
+_TABLES: dict[str, type[Table]] = {
+    "ignore": IgnoreTable,
+    "contents": ContentsTable,
+    "elf": ElfTable,
+    "device": DeviceTable,
+    "imports": ImportsTable,
+}
 
 
 def tables() -> dict[str, type[Table]]:

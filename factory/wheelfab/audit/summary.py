@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wheelfab.audit.binaries import (
+    DeviceSummary,
+    LinkSummary,
+    TorchSummary,
+    device_summary,
+    gpu_names,
+    link_summary,
+    torch_summary,
+)
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.kind import WheelKind, kind_of
 from wheelfab.audit.library import LibraryFacts
+from wheelfab.audit.torchside import bindings
 
 _LARGEST = 10
 
@@ -25,7 +35,10 @@ class MemberSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibrarySummary:
-    """A shared library or program. ``problem`` says why the other facts are not there."""
+    """A shared library or program. ``problem`` says why the other facts are not there.
+
+    ``link`` is ``None`` of a cubin, ``device`` of a file without device code.
+    """
 
     name: str
     size: int
@@ -33,11 +46,16 @@ class LibrarySummary:
     problem: str
     soname: str | None
     needed: tuple[str, ...]
+    link: LinkSummary | None
+    device: DeviceSummary | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelSummary:
-    """A sound wheel. ``unpacked`` in bytes; ``largest`` are the ten that take most of the file."""
+    """A sound wheel. ``unpacked`` in bytes; ``largest`` are the ten that take most of the file.
+
+    ``gpus``: those that some device code runs on, by compute capability, with their names.
+    """
 
     kind: WheelKind
     name: str
@@ -49,6 +67,8 @@ class WheelSummary:
     unpacked: int
     largest: tuple[MemberSummary, ...]
     libraries: tuple[LibrarySummary, ...]
+    gpus: dict[str, str]
+    torch: TorchSummary | None
 
 
 def summarise(facts: WheelFacts) -> WheelSummary | None:
@@ -67,6 +87,8 @@ def summarise(facts: WheelFacts) -> WheelSummary | None:
         unpacked=sum(member.size for member in facts.members),
         largest=largest_members(facts),
         libraries=tuple(summarise_library(library) for library in facts.libraries),
+        gpus=gpu_names(library.device for library in facts.libraries),
+        torch=torch_summary(bindings(facts)),
     )
 
 
@@ -88,4 +110,6 @@ def summarise_library(library: LibraryFacts) -> LibrarySummary:
         problem=library.problem,
         soname=elf.soname if elf else None,
         needed=elf.needed if elf else (),
+        link=link_summary(library),
+        device=device_summary(library.device),
     )

@@ -93,6 +93,20 @@ class Gpu:
     examples: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CudaLibrary:
+    """A library of CUDA's. ``sonames``: each with the CUDA releases, by major, that it belongs to.
+
+    ``distribution`` is its wheel's name without ``-cu12``, ``symbols`` a pattern of what it
+    defines.
+    """
+
+    name: str
+    distribution: str
+    sonames: Mapping[str, tuple[int, ...]]
+    symbols: str
+
+
 class RowKind(StrEnum):
     """The kinds of row of a matrix: how the extension reaches CUDA, or that it does not."""
 
@@ -169,6 +183,14 @@ def renamed_archs() -> Mapping[str, str]:
 
 
 @lru_cache
+def ptx_releases() -> Mapping[tuple[int, int], Version]:
+    """The first CUDA release that writes each version of PTX."""
+    table = _read("cuda")["ptx"]
+    pairs = {isa.partition("."): release for isa, release in table.items() if isa != "source"}
+    return {(int(major), int(minor)): Version(text) for (major, _, minor), text in pairs.items()}
+
+
+@lru_cache
 def arch_names() -> Mapping[str, str]:
     """Names that an arch list may hold (``Ampere``), with the list that each stands for."""
     return {name: text for name, text in _read("gpus")["names"].items() if name != "source"}
@@ -192,6 +214,20 @@ def gpus() -> Mapping[str, Gpu]:
         )
         for number, table in _read("gpus")["capabilities"].items()
         if number != "source"
+    }
+
+
+@lru_cache
+def cuda_libraries() -> Mapping[str, CudaLibrary]:
+    """CUDA's libraries, by the name before ``.so``; the driver is none of them."""
+    return {
+        name: CudaLibrary(
+            name=name,
+            distribution=table["distribution"],
+            sonames={soname: tuple(majors) for soname, majors in table["sonames"].items()},
+            symbols=table["symbols"],
+        )
+        for name, table in _read("libraries")["cuda"].items()
     }
 
 

@@ -1,0 +1,199 @@
+"""Facts of libraries for the JSON of an audit: linking, device code, what torch they load on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from wheelfab import facts as known
+from wheelfab.arch import Arch, code_for
+from wheelfab.atlas import Verdict
+from wheelfab.audit.device import DeviceFacts, archs_of
+from wheelfab.audit.library import LibraryFacts
+from wheelfab.audit.manylinux import MACHINES, floors, kept
+from wheelfab.audit.torchside import Binding, together
+from wheelfab.fatbin import ImageKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkSummary:
+    """How a library was linked. ``versions``: the newest wanted of glibc, libstdc++, its ABI.
+
+    ``policy``: the oldest manylinux level whose symbol versions it keeps to; empty: none.
+    """
+
+    relro: str
+    executable_stack: bool
+    text_relocations: bool
+    initialisers: int
+    build_id: str
+    stripped: bool
+    debug: bool
+    run_path: str
+    versions: dict[str, str]
+    policy: str
+    undefined: int
+    defined: int
+    paths: tuple[str, ...]
+    compilers: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelSummary:
+    """A kernel: what it takes for each of ``targets``, in that order; registers, else bytes.
+
+    PTX takes nothing yet and is not among them.
+    """
+
+    name: str
+    container: int
+    targets: tuple[str, ...]
+    registers: tuple[int, ...]
+    stack: tuple[int, ...]
+    shared: tuple[int, ...]
+    local: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceSummary:
+    """Device code of a file. ``targets`` are what a driver loads, ``bytes`` as stored, by target.
+
+    ``ptx``: its versions with the CUDA release that writes each. ``gpus``: known capabilities with
+    what runs there, ``cubin`` or ``ptx``.
+    """
+
+    targets: tuple[str, ...]
+    images: int
+    relocatable: int
+    lto: int
+    compression: tuple[str, ...]
+    ptx: dict[str, str]
+    bytes: dict[str, int]
+    gpus: dict[str, str]
+    kernels: tuple[KernelSummary, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchSummary:
+    """What the wheel wants of torch. ``binding`` and ``cxx11_abi`` by library.
+
+    ``loads``, ``fails``, ``unknown``: releases of the atlas.
+    """
+
+    binding: dict[str, str]
+    cxx11_abi: dict[str, bool]
+    symbols: dict[str, int]
+    loads: tuple[str, ...]
+    fails: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+def link_summary(library: LibraryFacts) -> LinkSummary | None:
+    """How a library was linked; ``None`` of a cubin or what cannot be read."""
+    elf = library.host
+    if elf is None:
+        return None
+    machine = MACHINES.get(elf.machine)
+    level = kept((elf,), machine) if machine else None
+    return LinkSummary(
+        relro=str(elf.relro),
+        executable_stack=elf.executable_stack,
+        text_relocations=elf.text_relocations,
+        initialisers=elf.initialisers,
+        build_id=elf.build_id or "",
+        stripped=elf.stripped,
+        debug=elf.debug,
+        run_path=elf.runpath or elf.rpath or "",
+        versions=floors((elf,)),
+        policy=level.name if level else "",
+        undefined=len(elf.undefined),
+        defined=len(elf.defined),
+        paths=library.traces.paths,
+        compilers=library.traces.compilers,
+    )
+
+
+def device_summary(device: DeviceFacts) -> DeviceSummary | None:
+    """The device code of a file; ``None`` where there is none."""
+    if not device.images:
+        return None
+    entries = [image.entry for image in device.images]
+    isas = sorted({entry.isa for entry in entries if entry.isa})
+    releases = known.ptx_releases()
+    return DeviceSummary(
+        targets=device.targets,
+        images=len(entries),
+        relocatable=sum(not entry.loadable for entry in entries),
+        lto=sum(entry.kind is ImageKind.LTO for entry in entries),
+        compression=tuple(sorted({str(entry.compression) for entry in entries})),
+        ptx={f"{isa[0]}.{isa[1]}": str(releases.get(isa, "")) for isa in isas},
+        bytes=device.bytes_by_target(),
+        gpus=_gpus(archs_of(device)),
+        kernels=tuple(_kernels(device)),
+    )
+
+
+@lru_cache(maxsize=256)
+def _gpus(archs: tuple[Arch, ...]) -> dict[str, str]:
+    found = {}
+    for capability in known.gpus():
+        major, _, minor = capability.partition(".")
+        code = code_for(archs, (int(major), int(minor)))
+        if code is not None:
+            found[capability] = str(code)
+    return found
+
+
+def gpu_names(devices: Iterable[DeviceFacts]) -> dict[str, str]:
+    """The GPUs that something of the device code runs on: capability to names."""
+    covered = {one for device in devices for one in _gpus(archs_of(device))}
+    return {
+        capability: f"{gpu.architecture}: {', '.join(gpu.examples)}"
+        for capability, gpu in known.gpus().items()
+        if capability in covered
+    }
+
+
+def _kernels(device: DeviceFacts) -> list[KernelSummary]:
+    rows = []
+    for number, images in enumerate(device.containers()):
+        found: dict[str, list[tuple[str, tuple[int, int, int, int]]]] = {}
+        for image in images:
+            for name, facts in image.kernels.items() if image.entry.loadable else ():
+                if facts is not None:
+                    values = (facts.registers, facts.stack, facts.shared, facts.local)
+                    found.setdefault(name, []).append((image.target, values))
+        for name, each in sorted(found.items()):
+            registers, stack, shared, local = zip(*(values for _, values in each), strict=True)
+            rows.append(
+                KernelSummary(
+                    name=name,
+                    container=number,
+                    targets=tuple(target for target, _ in each),
+                    registers=registers,
+                    stack=stack,
+                    shared=shared,
+                    local=local,
+                )
+            )
+    return rows
+
+
+def torch_summary(found: tuple[Binding, ...]) -> TorchSummary | None:
+    """What the wheel wants of torch; ``None`` where it wants nothing."""
+    if not found:
+        return None
+    rows = together(found)
+    by_verdict = {
+        verdict: tuple(str(row.release.version) for row in rows if row.verdict is verdict)
+        for verdict in Verdict
+    }
+    return TorchSummary(
+        binding={one.name: str(one.kind) for one in found},
+        cxx11_abi={one.name: one.cxx11_abi for one in found if one.cxx11_abi is not None},
+        symbols={one.name: len(one.undefined) for one in found},
+        loads=by_verdict[Verdict.LOADS],
+        fails=by_verdict[Verdict.FAILS],
+        unknown=by_verdict[Verdict.UNKNOWN],
+    )

@@ -1,0 +1,162 @@
+"""What a wheel's libraries want of torch: their binding, the C++ string ABI, the releases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from wheelfab.atlas import (
+    Answer,
+    Atlas,
+    Kind,
+    Release,
+    Verdict,
+    answer,
+    is_torch,
+    kind_of,
+    read_atlas,
+)
+from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.needs import neighbours
+
+_NEW_ABI = re.compile(r"St7__cxx11|B5cxx11")
+_WORSE = (Verdict.LOADS, Verdict.UNKNOWN, Verdict.FAILS)
+_COMPONENT = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binding:
+    """A library that wants something of torch. ``cxx11_abi``: ``None`` where no name has a string.
+
+    ``undefined`` are the symbols that torch must have; ``needed`` what it needs beside the wheel.
+    """
+
+    name: str
+    kind: Kind
+    cxx11_abi: bool | None
+    undefined: tuple[str, ...]
+    answers: tuple[Answer, ...]
+
+
+def bindings(facts: WheelFacts) -> tuple[Binding, ...]:
+    """The libraries of the wheel that want something of torch, each asked of every release.
+
+    Nothing where the wheel is torch. Five rules want it: it is kept for the wheel asked of last.
+    """
+    if facts.name is not None and facts.name.name == "torch":
+        return ()
+    return _known(_Same(facts))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Same:
+    """The facts of a wheel, equal to themselves alone: comparing their symbols takes longer."""
+
+    facts: WheelFacts
+
+    def __hash__(self) -> int:
+        return id(self.facts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.facts is self.facts
+
+
+@lru_cache(maxsize=1)
+def _known(same: _Same) -> tuple[Binding, ...]:
+    return tuple(_bindings(same.facts, _atlas(), requirement(same.facts)))
+
+
+def _bindings(facts: WheelFacts, atlas: Atlas, wanted: SpecifierSet | None) -> Iterator[Binding]:
+    own = {
+        symbol.name
+        for library in facts.libraries
+        if library.host
+        for symbol in library.host.defined
+        if is_torch(symbol.name)
+    }
+    bundled = neighbours(facts).by_name
+    for library in facts.libraries:
+        if library.host is None:
+            continue
+        names = {symbol.name for symbol in library.host.undefined if not symbol.weak} - own
+        undefined = tuple(sorted(filter(is_torch, names)))
+        needed = tuple(name for name in library.host.needed if name not in bundled)
+        if not undefined:
+            continue
+        kind = kind_of(undefined)
+        yield Binding(
+            name=library.name,
+            kind=kind,
+            cxx11_abi=cxx11_abi(undefined),
+            undefined=undefined,
+            answers=answer(
+                atlas, undefined, kind, needed=needed, keys=library.keys, allowed=wanted
+            ),
+        )
+
+
+@lru_cache
+def _atlas() -> Atlas:
+    return read_atlas()
+
+
+def requirement(facts: WheelFacts) -> SpecifierSet | None:
+    """What METADATA requires of torch everywhere; ``None`` where it requires none."""
+    found = [need for need in facts.requires_dist if _is_torch_for_all(need)]
+    return found[0].specifier if found else None
+
+
+def _is_torch_for_all(need: Requirement) -> bool:
+    return canonicalize_name(need.name) == "torch" and "extra" not in str(need.marker or "")
+
+
+def cxx11_abi(names: Iterable[str]) -> bool | None:
+    """The C++ string ABI of mangled names: by ``__cxx11``, or ``Ss``, the old ``std::string``."""
+    found = None
+    for name in names:
+        if _NEW_ABI.search(name):
+            return True
+        if found is None and name.startswith("_Z") and "Ss" in _without_identifiers(name):
+            found = False
+    return found
+
+
+def _without_identifiers(name: str) -> str:
+    """A mangled name without its identifiers, so that ``processState`` is no string."""
+    parts, at = [], 0
+    while (match := _COMPONENT.search(name, at)) is not None:
+        parts.append(name[at : match.start()])
+        before = name[match.start() - 1] if match.start() else ""
+        at = match.end() if before in "LSTi_" else match.end() + int(match[0])
+        if before in "LSTi_":
+            parts.append(match[0])
+    return "".join((*parts, name[at:]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Together:
+    """All libraries of a wheel on one release: the worst verdict, and why."""
+
+    release: Release
+    verdict: Verdict
+    reason: str
+
+
+def together(found: Iterable[Binding]) -> tuple[Together, ...]:
+    """The verdict of all libraries together on each release, oldest first."""
+    rows: dict[Version, Together] = {}
+    for binding in found:
+        for item in binding.answers:
+            reason = "" if item.verdict is Verdict.LOADS else f"{binding.name}: {item.reason}"
+            old = rows.get(item.release.version)
+            if old is None or _WORSE.index(item.verdict) > _WORSE.index(old.verdict):
+                row = Together(release=item.release, verdict=item.verdict, reason=reason)
+                rows[item.release.version] = row
+    return tuple(rows.values())
