@@ -18,6 +18,7 @@ from typing import BinaryIO
 from zipfile import ZipFile, ZipInfo
 
 from wheelfab.errors import FormatError
+from wheelfab.inflate import pieces
 from wheelfab.zipheaders import header_flaws
 
 _CHUNK = 1 << 20
@@ -26,7 +27,7 @@ _END_SIZE = 22
 _FIRST = b"PK\x03\x04"
 _ZIP_EPOCH = 315532800  # 1980-01-01, the earliest time that a zip archive can hold
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
+_READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
 
 class FlawKind(StrEnum):
@@ -185,12 +186,8 @@ def digest_member(archive: ZipFile, member: ZipInfo, algorithm: str = "sha256") 
     Raises ``FormatError`` when the member cannot be unpacked or its checksum is wrong.
     """
     sha = hashlib.new(algorithm)
-    try:
-        with archive.open(member) as file:
-            while piece := file.read(_CHUNK):
-                sha.update(piece)
-    except READ_ERRORS as error:
-        raise FormatError(str(error) or "ends early", where=member.filename) from error
+    for piece in pieces(archive, member):
+        sha.update(piece)
     return sha.digest()
 
 
@@ -202,7 +199,7 @@ def read_member(archive: ZipFile, name: str, limit: int = LIMITS.text) -> bytes:
     try:
         with archive.open(member) as file:
             return file.read(limit)
-    except READ_ERRORS as error:
+    except _READ_ERRORS as error:
         raise FormatError(str(error) or "ends early", where=name) from error
 
 

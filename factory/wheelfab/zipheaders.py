@@ -40,6 +40,16 @@ def header_flaws(archive: ZipFile) -> Iterator[tuple[str, str]]:
         yield "", "bytes lie between the last member and the list of members"
 
 
+def data_start(file: IO[bytes], member: ZipInfo) -> int:
+    """Where a member's packed bytes begin, by its own header."""
+    file.seek(max(member.header_offset, 0))
+    head = file.read(_LOCAL.size)
+    if len(head) < _LOCAL.size:
+        return member.header_offset
+    name, extra = _LOCAL.unpack(head)[-2:]
+    return member.header_offset + _LOCAL.size + int(name) + int(extra)
+
+
 def _read(file: IO[bytes], member: ZipInfo) -> tuple[int, str]:
     """Where a member ends, and in what its header differs from the list."""
     file.seek(max(member.header_offset, 0))

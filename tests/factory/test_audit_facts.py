@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -15,9 +16,11 @@ from tests.factory.auditmaker import library
 from tests.factory.imagemaker import KERNELS
 from tests.factory.wheelmaker import CP310_ABI3, cut, make_wheel
 from wheelfab.archive import FlawKind, Limits
+from wheelfab.audit import facts
 from wheelfab.audit.facts import read_facts
 from wheelfab.audit.kind import WheelKind, kind_of
 from wheelfab.errors import InfrastructureError, WheelError
+from wheelfab.inflate import pieces
 from wheelfab.records import file_digest
 
 INFO = "freewheel-0.1.0+cu121.torch2.4.dist-info"
@@ -31,23 +34,23 @@ def test_the_facts_of_a_wheel(tmp_path: Path) -> None:
         files={"freewheel/_C.abi3.so": content, "freewheel/_run": program, "freewheel/a.py": b"1"},
         programs=("freewheel/_run",),
     )
-    facts = read_facts(path)
-    assert facts.sound
-    assert facts.flaws == ()
-    assert (facts.sha256, facts.size) == (file_digest(path), path.stat().st_size)
-    assert facts.name is not None
-    assert {str(tag) for tag in facts.name.tags} == {CP310_ABI3}
-    assert facts.dist_info == INFO
-    assert facts.metadata is not None
-    assert facts.metadata.requires_dist is not None
-    assert [str(one) for one in facts.requires_dist] == ["torch<2.5,>=2.4.1"]
+    found = read_facts(path)
+    assert found.sound
+    assert found.flaws == ()
+    assert (found.sha256, found.size) == (file_digest(path), path.stat().st_size)
+    assert found.name is not None
+    assert {str(tag) for tag in found.name.tags} == {CP310_ABI3}
+    assert found.dist_info == INFO
+    assert found.metadata is not None
+    assert found.metadata.requires_dist is not None
+    assert [str(one) for one in found.requires_dist] == ["torch<2.5,>=2.4.1"]
     with zipfile.ZipFile(path) as archive:
-        assert {one.name: (one.size, one.packed) for one in facts.members} == {
+        assert {one.name: (one.size, one.packed) for one in found.members} == {
             info.filename: (info.file_size, info.compress_size) for info in archive.infolist()
         }
-        assert facts.metadata_bytes == archive.read(f"{INFO}/METADATA")
-        assert facts.wheel_bytes == archive.read(f"{INFO}/WHEEL")
-    first, second = facts.libraries
+        assert found.metadata_bytes == archive.read(f"{INFO}/METADATA")
+        assert found.wheel_bytes == archive.read(f"{INFO}/WHEEL")
+    first, second = found.libraries
     assert (first.name, first.file) == ("freewheel/_C.abi3.so", "_C.abi3.so")
     assert (first.size, first.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert not first.executable
@@ -58,16 +61,25 @@ def test_the_facts_of_a_wheel(tmp_path: Path) -> None:
 
 def test_each_member_is_inflated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_wheel(tmp_path, files={"freewheel/_C.abi3.so": library(), "freewheel/a": b"1"})
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(archive.namelist())
+    unpacked: list[str] = []
     opened: list[str] = []
-    plain = zipfile.ZipFile.open
+    opening = zipfile.ZipFile.open
 
-    def counting(self: zipfile.ZipFile, name: Any, *args: Any, **more: Any) -> IO[bytes]:
+    def counting(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+        unpacked.append(member.filename)
+        return pieces(archive, member)
+
+    def by_name(self: zipfile.ZipFile, name: Any, *args: Any, **more: Any) -> IO[bytes]:
         opened.append(name if isinstance(name, str) else name.filename)
-        return plain(self, name, *args, **more)
+        return opening(self, name, *args, **more)
 
-    monkeypatch.setattr(zipfile.ZipFile, "open", counting)
+    monkeypatch.setattr(facts, "pieces", counting)
+    monkeypatch.setattr(zipfile.ZipFile, "open", by_name)
     read_facts(path)
-    assert opened.count("freewheel/_C.abi3.so") == opened.count("freewheel/a") == 1
+    assert sorted(unpacked) == names
+    assert set(opened) == {f"{INFO}/{name}" for name in ("METADATA", "WHEEL", "RECORD")}
 
 
 def test_nothing_stays_in_the_temporary_folder(
@@ -116,24 +128,24 @@ def test_a_full_disk_is_the_machines_failure(
 def test_an_archive_that_is_not_sound_has_flaws_and_no_more(tmp_path: Path) -> None:
     path = make_wheel(tmp_path)
     cut(path)
-    facts = read_facts(path)
-    assert not facts.sound
-    assert [flaw.kind for flaw in facts.flaws] == [FlawKind.TRUNCATED]
-    assert (facts.members, facts.libraries, facts.metadata) == ((), (), None)
+    found = read_facts(path)
+    assert not found.sound
+    assert [flaw.kind for flaw in found.flaws] == [FlawKind.TRUNCATED]
+    assert (found.members, found.libraries, found.metadata) == ((), (), None)
 
 
 def test_a_member_over_the_bound_is_not_unpacked(tmp_path: Path) -> None:
     path = make_wheel(tmp_path, files={"freewheel/big": bytes(5000)})
-    facts = read_facts(path, limits=Limits(member=4000))
-    assert [flaw.kind for flaw in facts.flaws] == [FlawKind.OVER_LIMIT]
-    assert not facts.sound
+    found = read_facts(path, limits=Limits(member=4000))
+    assert [flaw.kind for flaw in found.flaws] == [FlawKind.OVER_LIMIT]
+    assert not found.sound
 
 
 def test_what_can_be_read_of_bad_metadata_is_kept(tmp_path: Path) -> None:
     needs = ("torch==2.4", "numpy=1")
-    facts = read_facts(make_wheel(tmp_path, requires_dist=needs))
-    assert facts.metadata is None
-    assert [str(one) for one in facts.requires_dist] == ["torch==2.4"]
+    found = read_facts(make_wheel(tmp_path, requires_dist=needs))
+    assert found.metadata is None
+    assert [str(one) for one in found.requires_dist] == ["torch==2.4"]
 
 
 def test_a_wheel_that_is_not_there(tmp_path: Path) -> None:

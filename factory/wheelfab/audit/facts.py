@@ -22,7 +22,6 @@ from packaging.utils import InvalidWheelFilename
 
 from wheelfab.archive import (
     LIMITS,
-    READ_ERRORS,
     Flaw,
     FlawKind,
     Limits,
@@ -32,11 +31,11 @@ from wheelfab.archive import (
 from wheelfab.audit.library import LibraryFacts, Spooled, read_library
 from wheelfab.elf import MAGIC
 from wheelfab.errors import FormatError, InfrastructureError
+from wheelfab.inflate import pieces
 from wheelfab.records import file_digest
 from wheelfab.wheel import wheel_flaws
 from wheelfab.wheelrules import NameFacts, dist_infos, parse_name, read_build_record
 
-_CHUNK = 1 << 20
 NEWER_FIELD = "introduced in metadata version"  # packaging's words
 _UNSOUND = frozenset(
     {
@@ -207,23 +206,17 @@ def _unpack(archive: ZipFile, member: ZipInfo, algorithm: str, spool: Path) -> t
     """The digest of a member by ``algorithm`` and, where it is spooled, its SHA-256 in hex."""
     sha = hashlib.new(algorithm)
     own = sha if algorithm == "sha256" else hashlib.sha256()
+    copy: IO[bytes] | None = None
     with ExitStack() as stack:
-        copy: IO[bytes] | None = None
-        try:
-            file = stack.enter_context(archive.open(member))
-            piece = file.read(_CHUNK)
-            if piece.startswith(MAGIC):
+        for number, piece in enumerate(pieces(archive, member)):
+            if number == 0 and piece.startswith(MAGIC):
                 copy = stack.enter_context(spool.open("wb"))
-            while piece:
-                sha.update(piece)
-                if copy is not None:
-                    if own is not sha:
-                        own.update(piece)
-                    _write(copy, piece)
-                piece = file.read(_CHUNK)
-        except READ_ERRORS as error:
-            raise FormatError(str(error) or "ends early", where=member.filename) from error
-        return sha.digest(), own.hexdigest() if copy is not None else ""
+            sha.update(piece)
+            if copy is not None:
+                if own is not sha:
+                    own.update(piece)
+                _write(copy, piece)
+    return sha.digest(), own.hexdigest() if copy is not None else ""
 
 
 def _write(copy: IO[bytes], piece: bytes) -> None:

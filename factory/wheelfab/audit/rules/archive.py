@@ -18,8 +18,8 @@ from wheelfab.audit.rules.registry import Outcome, rule
     about="""A wheel is one whole zip archive of stored or deflated members. One that was cut off
     while it was copied, or damaged on its way, is found here: every member is unpacked and its
     checksum compared. Each member's own header must say what the list at the end says, and no bytes
-    may lie before, between or after the members: otherwise two programs unpack two different wheels
-    from one file.""",
+    may lie before, between, in or after the members that are no file's: otherwise two programs
+    unpack two different wheels from one file.""",
     next_step="build or download it again",
     unsound=True,
 )
