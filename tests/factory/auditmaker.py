@@ -37,7 +37,7 @@ class Case:
 
 def library(**switches: Any) -> bytes:
     """A shared library that no rule objects to, but for ``switches`` of ``make_library``."""
-    return make_library(**({"needed": NEEDED} | switches))
+    return make_library(**({"needed": NEEDED, "relro": True} | switches))
 
 
 def audited(folder: Path, *, policy: Mapping[str, Any] | None = None, **switches: Any) -> Audit:
