@@ -37,7 +37,8 @@ class Case:
 
 def library(**switches: Any) -> bytes:
     """A shared library that no rule objects to, but for ``switches`` of ``make_library``."""
-    return make_library(**({"needed": NEEDED, "relro": True} | switches))
+    plain: dict[str, Any] = {"needed": NEEDED, "relro": True}
+    return make_library(**(plain | switches))
 
 
 def audited(folder: Path, *, policy: Mapping[str, Any] | None = None, **switches: Any) -> Audit:

@@ -99,7 +99,7 @@ def _version_needs(
     wanted: Mapping[str, Sequence[str]], strings: _Strings
 ) -> tuple[bytes, dict[tuple[str, str], int]]:
     """The table of version needs, and the index of each version of each library."""
-    table, indices = b"", {}
+    table, indices = b"", dict[tuple[str, str], int]()
     for number, (library, names) in enumerate(wanted.items(), start=1):
         following = 0 if number == len(wanted) else 16 + 16 * len(names)
         table += struct.pack("<HHIII", 1, len(names), strings.add(library), 16, following)

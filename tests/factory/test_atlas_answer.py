@@ -41,7 +41,7 @@ def verdicts(made: Atlas, *names: str, **more: object) -> list[Verdict]:
         ("memcpy", False, False),
     ],
 )
-def test_whose_a_symbol_is(name: str, ours: bool, shim: bool) -> None:  # noqa: FBT001
+def test_whose_a_symbol_is(name: str, ours: bool, shim: bool) -> None:
     assert (is_torch(name), is_shim(name)) == (ours, shim)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ PLAIN: dict[str, Any] = {"version": "0.1.0", "requires_dist": ()}
 REAL = Path(__file__).parent / "data" / "scale.fatbin"  # see data/README.md
 ARCHS = ("80", "86", "89", "90", "90+PTX")
 RECORD = build_record("cu121-torch2.4", "0.1.0+cu121.torch2.4")
-BOUND = {"policy": {"device": {"archs": "8.0;9.0a"}}}
+BOUND = {"device": {"archs": "8.0;9.0a"}}
 
 
 def with_code(*containers: bytes, section: str = ".nv_fatbin", **switches: Any) -> dict[str, Any]:
     """Switches for one library with these containers."""
     data = b"".join(one + b"\0" * (-len(one) % 8) for one in containers)
-    return {"files": {OURS: library(sections={section: data})}} | PLAIN | switches
+    files = {OURS: library(sections={section: data})}
+    return {"files": files, **PLAIN, **switches}
 
 
 def code(archs: Sequence[str], **switches: Any) -> dict[str, Any]:
@@ -33,14 +34,17 @@ def code(archs: Sequence[str], **switches: Any) -> dict[str, Any]:
     return with_code(images(KERNELS, archs), **switches)
 
 
-def entry(arch: int, names: Sequence[str]) -> Entry:
+def entry(arch: int, names: Iterable[str]) -> Entry:
     """A cubin with some of the kernels."""
     return Entry(arch=arch, payload=cubin(arch, {name: KERNELS[name] for name in names}))
 
 
 UNEVEN = container([entry(80, ["fw_a", "fw_b"]), entry(90, ["fw_a"])])
 LTO = Entry(arch=80, kind=8, payload=b"12345678")
-CUDA = {"version": "0.1.0+cu121.torch2.4", "requires_dist": ("torch>=2.4.1,<2.5",)}
+CUDA: dict[str, Any] = {
+    "version": "0.1.0+cu121.torch2.4",
+    "requires_dist": ("torch>=2.4.1,<2.5",),
+}
 
 CASES = [
     Case(
@@ -80,7 +84,7 @@ CASES = [
         found="none for 9.0a; code for 9.0, not asked for",
         subject=OURS,
         good=code(["80", "90a"]),
-        **BOUND,
+        policy=BOUND,
     ),
     Case(
         rule="device-archs",
@@ -110,7 +114,7 @@ CASES = [
         bad=with_code(images(KERNELS, ["80", "90a"]), images({"fw_c": KERNELS["fw_a"]}, ["80"])),
         found="fw_c is not there for 9.0a",
         good=with_code(images(KERNELS, ["80", "90a"]), images(KERNELS, ["80", "90a"])),
-        **BOUND,
+        policy=BOUND,
     ),
     Case(
         rule="device-empty",
@@ -134,7 +138,7 @@ CASES = [
         bad=with_code(images({}, ["80", "90a"])),
         found="1 of 1 containers",
         good=code(["80", "90a"]),
-        **BOUND,
+        policy=BOUND,
     ),
     Case(
         rule="device-linkable",
@@ -217,7 +221,7 @@ def test_an_image_too_large_to_expand_is_not_judged(
 
 def test_the_json_has_each_kernels_resources_and_the_gpus(tmp_path: Path) -> None:
     text = Entry(arch=90, ptx=True, payload=ptx(90, KERNELS, isa=(8, 1)))
-    made = with_code(container([entry(80, KERNELS.keys()), packed(text)]))
+    made = with_code(container([entry(80, KERNELS), packed(text)]))
     facts = audited(tmp_path, **made).facts
     assert facts is not None
     device = facts.libraries[0].device

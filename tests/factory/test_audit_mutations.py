@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from tests.factory.elfmaker import make_library
 from tests.factory.imagemaker import with_images
 from tests.factory.wheelmaker import Recipe, make_cell
-from wheelfab.audit import Audit, Verdict, audit
+from wheelfab.audit import Audit, Severity, Verdict, audit
 from wheelfab.manifest import Member, format_manifest
 
 CELL = "cu121-torch2.4"
@@ -108,14 +108,17 @@ def thorough(name: str) -> settings:
 def original() -> tuple[bytes, dict[str, bytes]]:
     """A good wheel with libraries, device code and a build record: its bytes, and its members'."""
     elf = make_library(
-        needed=("libc.so.6", "libc10.so"),
+        needed=("libc.so.6", "libtorch_cpu.so"),
         soname="lib.so",
         defined=("fw_run", "fw_more"),
-        undefined=("aoti_torch_empty_strided", "malloc"),
+        undefined=("aoti_torch_empty_strided",),
+        versioned={"malloc": ("libc.so.6", "GLIBC_2.2.5")},
+        relro=True,
     )
+    extension = make_library(needed=("libc.so.6",), undefined=("PyModule_Create2",), relro=True)
     files = {
         LIBRARY: with_images(elf, ["80", "86", "89", "90", "90+PTX"]),
-        EXTENSION: make_library(needed=("libc.so.6",), undefined=("PyModule_Create2",)),
+        EXTENSION: extension,
         "freewheel/ops.py": b"import torch\n" * 20,
     }
     with TemporaryDirectory() as folder:
@@ -206,7 +209,7 @@ def is_covered(damaged: bytes) -> bool:
 
 def test_the_wheel_that_is_damaged_is_a_good_one() -> None:
     assert right().verdict is Verdict.PASS
-    assert right().findings == ()
+    assert {one.severity for one in right().findings} <= {Severity.NOTE}
     assert right().facts is not None
     assert unpacked(report(packed(original()[1]))) == unpacked(right())
 

@@ -13,7 +13,7 @@ import pytest
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection, GNUVerSymSection
-from elftools.elf.sections import SymbolTableSection
+from elftools.elf.sections import NoteSection, SymbolTableSection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +85,8 @@ def reference_relro(elf: ELFFile, dynamic: DynamicSection) -> Relro:
 
 def build_id(elf: ELFFile) -> str | None:
     """By pyelftools."""
-    notes = [n for s in elf.iter_sections() if s["sh_type"] == "SHT_NOTE" for n in s.iter_notes()]
+    sections = [one for one in elf.iter_sections() if isinstance(one, NoteSection)]
+    notes = [note for one in sections for note in one.iter_notes()]
     found = [str(note["n_desc"]) for note in notes if note["n_type"] == "NT_GNU_BUILD_ID"]
     return found[0] if found else None
 

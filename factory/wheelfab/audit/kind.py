@@ -6,8 +6,8 @@ import re
 from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.elf import Elf
 from wheelfab.cubin import MACHINE as CUBIN_MACHINE
+from wheelfab.elf import Elf
 from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
 
 _CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.loading import load_libraries
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.elf import hosts
@@ -93,3 +94,30 @@ def _broken(found: list[Finding]) -> Broken:
         next_step=first.next_step,
         severity=None if first.level is Level.ERROR else Severity.WARNING,
     )
+
+
+@rule(
+    "imports-load",
+    severity=Severity.ERROR,
+    about="""Loading a library calls nothing of the driver and does not end the process: a static
+    object that asks for a device makes `import` fail, or hang, on a machine with a broken driver,
+    and a process that is forked later cannot use CUDA (B13, B47). Each library is loaded in a
+    child under a driver that has no device and counts who calls it; torch is imported first where
+    the library needs it and it is installed here. One that does not load here is not judged.""",
+    next_step="ask the driver when the first operation is called, never in a constructor",
+    deep=True,
+)
+def _load(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
+    loaded, reason = load_libraries(facts)
+    if reason:
+        yield Unknown(subject=facts.file, reason=reason)
+    for one in loaded:
+        if one.calls:
+            names = [f"{name} {count} times" for name, count in sorted(one.calls.items())]
+            found = f"loading calls {', '.join(names[:_SHOWN])}"
+            yield Broken(subject=one.name, found=found, allowed="no call into the driver")
+        if one.died:
+            found = f"loading ends the process: {one.died}"
+            yield Broken(subject=one.name, found=found, allowed="a library that loads")
+        elif one.refused:
+            yield Unknown(subject=one.name, reason=f"does not load here: {one.refused}")

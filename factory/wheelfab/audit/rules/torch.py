@@ -11,6 +11,7 @@ from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 from wheelfab.audit.torchside import Binding, Together, bindings, requirement, together
+from wheelfab.versions import series
 
 _SHOWN = 2
 
@@ -133,7 +134,7 @@ def _loose(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 @rule(
     "torch-requirement-tight",
     severity=Severity.NOTE,
-    about="""Releases on which all libraries load by the atlas and which METADATA does not allow.
+    about="""Series on which all libraries load by the atlas and none of which METADATA allows.
     Symbols are not everything: a range may be narrower because only that was tried, or because of
     the Python code. Of a stable binding it is most often just an old upper bound.""",
     next_step="try the releases, and widen Requires-Dist",
@@ -142,10 +143,12 @@ def _tight(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     found = bindings(facts)
     if requirement(facts) is None:
         return
+    rows = together(found)
+    own = {series(row.release.version) for row in rows if _allows(facts, row)}
     more = [
         str(row.release.version)
-        for row in together(found)
-        if row.verdict is Verdict.LOADS and not _allows(facts, row)
+        for row in rows
+        if row.verdict is Verdict.LOADS and series(row.release.version) not in own
     ]
     if more:
         kinds = "stable" if all(one.kind is Kind.STABLE for one in found) else "classic"

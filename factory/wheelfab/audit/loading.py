@@ -1,0 +1,100 @@
+"""What loading a wheel's libraries calls of the driver, asked of a driver that only counts.
+
+Each library is loaded in a process of its own, in a name space without a network where the kernel
+gives one, within limits of time, memory and written bytes. That is a fence around accidents, not a
+jail: it runs under ``--deep`` alone, for wheels that would be installed anyway.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wheelfab import run
+from wheelfab.archive import open_archive
+from wheelfab.audit import child
+from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.library import LibraryFacts
+from wheelfab.imports.dynamic import build_fake
+
+_SECONDS = 90.0
+_CHUNK = 1 << 20
+_TORCH = ("libtorch", "libc10")
+_ET_DYN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """How loading one library went. ``calls``: functions of the driver, each with how often.
+
+    ``refused``: why the loader would not, ``died``: how the process ended where it did not return.
+    """
+
+    name: str
+    calls: dict[str, int]
+    refused: str = ""
+    died: str = ""
+
+
+def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
+    """Load each library of the wheel; gives why that was not possible, or an empty text."""
+    libraries = [one for one in facts.libraries if one.host and one.host.type == _ET_DYN]
+    libraries = [one for one in libraries if ".so" in one.file]
+    if not libraries:
+        return (), ""
+    with tempfile.TemporaryDirectory(prefix="wheelfab-load-") as text:
+        folder = Path(text)
+        reason = build_fake(folder / "drivers")
+        if reason:
+            return (), reason
+        _unpack(facts, folder / "wheel")
+        fence = _fence()
+        return tuple(_load(one, folder, fence) for one in libraries), ""
+
+
+def _unpack(facts: WheelFacts, folder: Path) -> None:
+    """The ELF files of a sound wheel, where they lie in it; the archive's rules bound them."""
+    with open_archive(facts.path) as archive:
+        for library in facts.libraries:
+            place = folder / library.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(library.name) as packed, place.open("wb") as file:
+                shutil.copyfileobj(packed, file, _CHUNK)
+
+
+def _fence() -> tuple[str, ...]:
+    """The command that takes the network away, where there is one and it may."""
+    unshare = shutil.which("unshare")
+    argv = (unshare, "--user", "--map-current-user", "--net", "--") if unshare else ()
+    if argv and run.run((*argv, "true"), env=run.tool_environment(), timeout=20).ok:
+        return argv
+    return ()
+
+
+def _load(library: LibraryFacts, folder: Path, fence: tuple[str, ...]) -> Loaded:
+    log = folder / "calls"
+    log.unlink(missing_ok=True)
+    needs = library.host.needed if library.host else ()
+    with_torch = ("torch",) * any(name.startswith(_TORCH) for name in needs)
+    script = (sys.executable, "-I", child.__file__, str(folder / "wheel" / library.name), str(log))
+    extra = {"LD_LIBRARY_PATH": str(folder / "drivers"), "WHEELFAB_COUNT_LOG": str(log)}
+    env = run.tool_environment(extra | {"HOME": str(folder)})
+    done = run.run((*fence, *script, *with_torch), env=env, cwd=folder, timeout=_SECONDS)
+    lines = done.stdout.splitlines()
+    before = next((int(line[7:]) for line in lines if line.startswith("before ")), 0)
+    after = next((line[6:] for line in lines if line.startswith("after ")), None)
+    calls = dict(Counter(list(_lines(log))[before:]))
+    if after is None:
+        return Loaded(name=library.name, calls=calls, died=done.ending)
+    return Loaded(name=library.name, calls=calls, refused=after)
+
+
+def _lines(log: Path) -> Iterator[str]:
+    if log.exists():
+        with log.open("rb") as file:
+            yield from file.read(_CHUNK).decode("utf-8", "replace").splitlines()
