@@ -1,0 +1,108 @@
+"""What an audit costs, beside the tools that see a part of what it sees.
+
+    python benchmarks/audit.py WHEEL... [--cuobjdump PROGRAM] [--check]
+
+Seconds of wall and of processor, and the largest memory, of fresh processes: ``wheelfab audit``,
+``auditwheel show`` (versions and libraries alone) and, where it is named, ``cuobjdump -lelf``
+over the unpacked libraries (names of images alone; unpacking is not counted). With ``--check`` the
+exit code is 1 when a wheel of over 100 MB takes over 30 ms a megabyte of processor time, a smaller
+one over 1 s, or any over 300 MB of memory. Wall time is that of the machine as it is: run it on an
+idle one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SMALL = 100e6  # bytes
+SMALL_BUDGET = 1.0  # seconds of processor time, without Python's own start
+BUDGET = 0.030  # seconds of processor time a megabyte
+MEMORY = 300e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Of one process: seconds of wall and processor, bytes of memory at most."""
+
+    wall: float
+    processor: float
+    memory: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:7.2f} s {self.processor:7.2f} s {self.memory / 1e6:6.0f} MB"
+
+
+def cost(argv: list[str]) -> Cost:
+    """Run a command with its output thrown away."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    return Cost(
+        wall=time.perf_counter() - begun,
+        processor=usage.ru_utime + usage.ru_stime,
+        memory=usage.ru_maxrss * 1024,
+    )
+
+
+def unpacked(wheel: Path, folder: Path) -> list[str]:
+    """The wheel's libraries, unpacked."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".so" in name.rpartition("/")[2]]
+        return [archive.extract(name, folder) for name in names]
+
+
+def measure(wheel: Path, cuobjdump: str | None) -> dict[str, Cost]:
+    """The cost of each tool for one wheel."""
+    python = sys.executable
+    found = {
+        "wheelfab audit": cost([python, "-m", "wheelfab", "audit", "--json", str(wheel)]),
+        "auditwheel show": cost([python, "-m", "auditwheel", "show", str(wheel)]),
+    }
+    if cuobjdump is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            each = [cost([cuobjdump, "-lelf", path]) for path in unpacked(wheel, Path(folder))]
+        found["cuobjdump -lelf"] = Cost(
+            wall=sum(one.wall for one in each),
+            processor=sum(one.processor for one in each),
+            memory=max((one.memory for one in each), default=0.0),
+        )
+    return found
+
+
+def over_budget(wheel: Path, own: Cost, start: Cost) -> bool:
+    """Whether the audit took more than it may; Python's own start is not its own."""
+    size, processor = wheel.stat().st_size, own.processor - start.processor
+    allowed = SMALL_BUDGET if size < SMALL else BUDGET * size / 1e6
+    return processor > allowed or own.memory > MEMORY
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheels", nargs="+", type=Path)
+    parser.add_argument("--cuobjdump")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    start = cost([sys.executable, "-m", "wheelfab", "audit", "--explain", "archive-zip"])
+    print(f"{'Python and imports':<18}{start}")
+    late = False
+    for wheel in options.wheels:
+        print(f"{wheel.name} ({wheel.stat().st_size / 1e6:.1f} MB)")
+        found = measure(wheel, options.cuobjdump)
+        for tool, one in found.items():
+            print(f"  {tool:<16}{one}")
+        late |= over_budget(wheel, found["wheelfab audit"], start)
+    sys.exit(int(options.check and late))
+
+
+if __name__ == "__main__":
+    main()
