@@ -6,8 +6,9 @@ import re
 from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
+from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf
-from wheelfab.fatbin import CUBIN_MACHINE, LOADED_SECTION, RELOCATABLE_SECTION
+from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
 
 _CUDA = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|c10_cuda|torch_cuda)[-.\w]*\.so[.\d]*")
 
@@ -36,4 +37,4 @@ def kind_of(facts: WheelFacts) -> WheelKind:
 def _has_device_code(elf: Elf) -> bool:
     """Whether it is a cubin, or has a section of fatbins."""
     sections = (LOADED_SECTION, RELOCATABLE_SECTION)
-    return elf.machine == CUBIN_MACHINE or any(elf.section(name) for name in sections)
+    return elf.machine == MACHINE or any(elf.section(name) for name in sections)
