@@ -108,18 +108,21 @@ def thorough(name: str) -> settings:
 def original() -> tuple[bytes, dict[str, bytes]]:
     """A good wheel with libraries, device code and a build record: its bytes, and its members'."""
     elf = make_library(
-        needed=("libc.so.6", "libc10.so"),
-        soname="lib.so",
+        needed=("libc.so.6", "libtorch_cpu.so"),
+        soname="_kernels.so",
         defined=("fw_run", "fw_more"),
-        undefined=("aoti_torch_empty_strided", "malloc"),
+        undefined=("aoti_torch_empty_strided",),
+        relro=True,
     )
     files = {
         LIBRARY: with_images(elf, ["80", "86", "89", "90", "90+PTX"]),
-        EXTENSION: make_library(needed=("libc.so.6",), undefined=("PyModule_Create2",)),
+        EXTENSION: make_library(needed=("libc.so.6",), undefined=("PyModule_Create2",), relro=True),
         "freewheel/ops.py": b"import torch\n" * 20,
     }
     with TemporaryDirectory() as folder:
-        data = make_cell(Path(folder), CELL, files=files).read_bytes()
+        data = make_cell(
+            Path(folder), CELL, files=files, requires_dist=("torch>=2.2",)
+        ).read_bytes()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return data, {info.filename: archive.read(info) for info in archive.infolist()}
 
