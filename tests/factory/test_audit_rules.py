@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import re
 import zipfile
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.factory.auditmaker import VERSION, Case, audited, library
+from tests.factory.imagemaker import with_images
 from tests.factory.wheelmaker import CP310_ABI3, build_record, cut, flip, make_cell, make_wheel
 from wheelfab.archive import FlawKind
 from wheelfab.audit import Audit, Severity, Verdict, audit, audit_all
@@ -236,6 +238,18 @@ CASES = [
         bad=file("freewheel/big", bytes(range(256)) * 4096),
         found="freewheel/big",
         policy={"contents": {"budget": "2 kB"}},
+    ),
+    Case(
+        rule="contents-size",
+        name="B69: the bytes of each arch are named",
+        bad={
+            "files": {
+                "freewheel/_k.so": with_images(library(), ("80", "90a")),
+                "freewheel/data": random.Random(0).randbytes(4000),
+            }
+        },
+        found="; device code: 8.0 ",
+        policy={"contents": {"budget": "4 kB"}},
     ),
     Case(
         rule="python-suffix",
