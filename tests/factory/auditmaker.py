@@ -47,3 +47,21 @@ def audited(folder: Path, *, policy: Mapping[str, Any] | None = None, **switches
     path = make_wheel(folder, **({"version": VERSION} | switches))
     options = AuditOptions(policy=Policy.model_validate(policy or {}))
     return audit_all([path], options)[0]
+
+
+def finds(case: Case, folder: Path) -> None:
+    """Want ``case``'s finding, and no other severity, of its bad wheel."""
+    found = audited(folder, policy=case.policy, **case.bad)
+    own = [finding for finding in found.findings if finding.rule == case.rule]
+    assert any(case.found in finding.found for finding in own), found.findings
+    assert {finding.severity for finding in own} == {case.severity}
+    assert all(finding.next_step and finding.allowed for finding in own)
+    if case.subject is not None:
+        assert case.subject in {finding.subject for finding in own}
+
+
+def keeps(case: Case, folder: Path) -> None:
+    """Want nothing of ``case``'s rule of its good wheel, and that it could be checked."""
+    found = audited(folder, policy=case.policy, **case.good)
+    assert [one for one in found.findings if one.rule == case.rule] == []
+    assert case.rule not in {one.rule for one in found.unchecked}

@@ -13,11 +13,12 @@ from wheelfab.audit.rules import RULES
 from wheelfab.errors import AuditError, UncheckedError, UsageError, WheelError
 
 BROKEN = {"freewheel/_C.abi3.so": b"\x7fELF and no more"}
+CPU = "0.1.0+cpu.torch2.4"
 OBJECT = {"freewheel/a.o": b""}
 
 
 def test_a_good_wheel_passes(tmp_path: Path) -> None:
-    found = audited(tmp_path, files={"freewheel/_C.abi3.so": library()})
+    found = audited(tmp_path, files={"freewheel/_C.abi3.so": library()}, version=CPU)
     assert found.verdict is Verdict.PASS
     assert (found.findings, found.unchecked, found.ignored) == ((), (), ())
     raise_for([found])
@@ -47,7 +48,7 @@ def test_a_policy_lets_pass_with_a_reason(tmp_path: Path) -> None:
 
 def test_what_could_not_be_checked_is_neither_passed_nor_failed(tmp_path: Path) -> None:
     lenient = {"severity": {one: "note" for one in RULES if one.startswith("elf")}}
-    found = audited(tmp_path, files=BROKEN, policy=lenient)
+    found = audited(tmp_path, files=BROKEN, policy=lenient, version=CPU)
     assert found.verdict is Verdict.UNCHECKED
     assert ("python-abi3", "freewheel/_C.abi3.so") in {
         (one.rule, one.subject) for one in found.unchecked
@@ -57,7 +58,8 @@ def test_what_could_not_be_checked_is_neither_passed_nor_failed(tmp_path: Path) 
 
 def test_what_the_policy_requires_must_be_checked(tmp_path: Path) -> None:
     lenient = {"severity": {one: "note" for one in RULES if one.startswith("elf")}}
-    found = audited(tmp_path, files=BROKEN, policy={"required": ["python-*"], **lenient})
+    policy = {"required": ["python-*"], **lenient}
+    found = audited(tmp_path, files=BROKEN, policy=policy, version=CPU)
     with pytest.raises(UncheckedError, match="required and not checked: python-abi3") as caught:
         raise_for([found])
     assert caught.value.exit_code == 14

@@ -52,7 +52,8 @@ def _readable(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 def _absent(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     by_policy = policy.kind in (WheelKind.CUDA_DRIVER, WheelKind.CUDA_RUNTIME)
     release = cuda_release(facts, policy)
-    if release is None and not by_policy and policy.device.archs is None:
+    declared = release is not None or by_policy or policy.device.archs is not None
+    if not declared or not facts.libraries:
         return
     if not any(library.device.targets for library in facts.libraries):
         what = f"CUDA {release}" if release else "CUDA"

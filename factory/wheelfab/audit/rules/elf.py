@@ -141,7 +141,7 @@ def _reach(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     files by their whole path (from `assert` and `__FILE__`), site-packages of a build environment.
     They tell strangers about the builder, and two builds in two folders differ by them. Folders of
     the system (`/usr/include`) are left out; at most 1 GiB of a file is looked through.""",
-    next_step="compile with -ffile-prefix-map=FOLDER=.",
+    next_step="compile with -ffile-prefix-map=FOLDER=src",
 )
 def _paths(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     for library, _elf in hosts(facts):

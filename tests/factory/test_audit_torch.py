@@ -1,0 +1,149 @@
+"""Which torch libraries load on, by the atlas of real releases, against what METADATA requires."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.factory.auditmaker import Case, audited, finds, keeps, library
+from tests.factory.wheelmaker import build_record
+from wheelfab.audit import Severity
+from wheelfab.audit.torchside import cxx11_abi
+
+# Of torch: until 2.6 with the old string, since 2.7 with the new one; both are in c10.
+OLD = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
+NEW = "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+STABLE = "torch_parallel_for"  # of the C shim, since 2.10
+GONE = "_ZN3c1018noSuchFunctionHereEv"
+NEEDED = ("libtorch_cpu.so", "libc10.so")
+
+
+def asking(*undefined: str, torch: str | None = None, **switches: Any) -> dict[str, Any]:
+    """Switches for one library that wants these symbols, in a wheel that requires ``torch``."""
+    requires = (f"torch{torch}",) if torch is not None else ()
+    data = library(undefined=undefined, needed=NEEDED)
+    files = {"freewheel/_torch.so": data}
+    return {"files": files, "requires_dist": requires, "version": "0.1.0"} | switches
+
+
+def record(*, flag: bool) -> dict[str, Any]:
+    """A build record that names the string ABI."""
+    return {"build": build_record("cpu-torch2.4", "0.1.0", {"torch": {"cxx11_abi": flag}})}
+
+
+CASES = [
+    Case(
+        rule="torch-string-abi",
+        name="B03: another than the record's",
+        bad=asking(NEW, torch=">=2.7", **record(flag=False)),
+        found="_GLIBCXX_USE_CXX11_ABI=1",
+        subject="freewheel/_torch.so",
+        good=asking(OLD, torch="<2.7", **record(flag=False)),
+    ),
+    Case(
+        rule="torch-string-abi",
+        name="B03: two in one wheel",
+        bad=asking(OLD, torch="<2.7")
+        | {
+            "files": {
+                "freewheel/a.so": library(undefined=(OLD,), needed=NEEDED),
+                "freewheel/b.so": library(undefined=(NEW,), needed=NEEDED),
+            }
+        },
+        found="freewheel/a.so: 0, freewheel/b.so: 1",
+        good=asking(NEW, torch=">=2.7"),
+    ),
+    Case(
+        rule="torch-symbols",
+        name="B08: built against another torch than it says",
+        bad=asking(NEW, torch=">=2.4,<2.5"),
+        found="fails on 2.4.1+cu121: freewheel/_torch.so: 1 of 1 symbols are missing"
+        " (c10::detail::torchCheckFail(",
+        good=asking(OLD, torch=">=2.4,<2.5"),
+    ),
+    Case(
+        rule="torch-symbols",
+        name="B01: on no release at all",
+        bad=asking(OLD, GONE, torch=">=2.4"),
+        found="c10::noSuchFunctionHere()",
+        good=asking(STABLE, torch=">=2.10"),
+    ),
+    Case(
+        rule="torch-requirement-missing",
+        name="B12: none",
+        bad=asking(STABLE),
+        found="no requirement of torch, for 1 libraries; it loads on 2.10.0 to",
+        good=asking(STABLE, torch=">=2.10"),
+    ),
+    Case(
+        rule="torch-requirement-loose",
+        name="B01: no upper bound",
+        bad=asking(OLD, torch=">=2.4"),
+        found="torch>=2.4 allows 2.7.0 to",
+        good=asking(OLD, torch=">=2.4,<2.7"),
+    ),
+    Case(
+        rule="torch-requirement-loose",
+        name="B01: too low for the stable ABI",
+        bad=asking(STABLE, torch=">=2.9"),
+        found="torch>=2.9 allows 2.9.0 and 2.9.1: fails on 2.9.0",
+        good=asking(STABLE, torch=">=2.10"),
+    ),
+    Case(
+        rule="torch-requirement-tight",
+        name="an old upper bound",
+        bad=asking(STABLE, torch=">=2.10,<2.13"),
+        found="loads by its symbols on 2.13.0",
+        severity=Severity.NOTE,
+        good=asking(STABLE, torch=">=2.10"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_rule_finds_what_it_is_for(case: Case, tmp_path: Path) -> None:
+    finds(case, tmp_path)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_rule_is_silent_about_a_wheel_that_keeps_it(case: Case, tmp_path: Path) -> None:
+    keeps(case, tmp_path)
+
+
+def test_releases_that_the_atlas_has_not_are_not_judged(tmp_path: Path) -> None:
+    found = audited(tmp_path, **asking(STABLE, torch=">=99"))
+    reasons = [each.reason for each in found.unchecked if each.rule == "torch-symbols"]
+    assert reasons == ["the atlas has no release that torch>=99 allows"]
+
+
+def test_torch_itself_is_not_asked(tmp_path: Path) -> None:
+    found = audited(tmp_path, **asking(GONE), name="torch")
+    assert not [each for each in found.findings if each.rule.startswith("torch")]
+
+
+def test_the_json_says_on_which_releases_it_loads(tmp_path: Path) -> None:
+    facts = audited(tmp_path, **asking(OLD, torch="<2.7")).facts
+    assert facts is not None
+    assert facts.torch is not None
+    assert facts.torch.binding == {"freewheel/_torch.so": "classic"}
+    assert facts.torch.cxx11_abi == {"freewheel/_torch.so": False}
+    assert (facts.torch.loads[0], facts.torch.loads[-1]) == ("2.1.0", "2.6.0")
+    assert "2.7.0" in facts.torch.fails
+
+
+@pytest.mark.parametrize(
+    ("names", "flag"),
+    [
+        ([OLD], False),
+        ([NEW], True),
+        ([STABLE], None),
+        (["_ZN3c1012processStateEi"], None),  # an identifier with the letters
+        (["_ZN3c1010numSs_or_xEv"], None),
+        (["_ZN3c105ErrorC2ENS_14SourceLocationESs"], False),
+        (["_ZN2at4nameB5cxx11Ev"], True),
+    ],
+)
+def test_the_string_abi_is_read_from_the_names(names: list[str], flag: bool | None) -> None:
+    assert cxx11_abi(names) is flag
