@@ -40,47 +40,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (plan, build):
         command.add_argument("names", nargs="*", help="variants or cells; all by default")
         _add_debug(command)
-
-    loop = _add(sub, "loop", commands.loop_command)
-    loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    loop.add_argument(
-        "--host",
-        nargs="*",
-        default=[],
-        help="hosts of the matrix, or 'here' for this machine alone; all hosts by default",
-    )
-    loop.add_argument(
-        "--count", type=_count, default=None, help="fresh loads a wheel; 100 here, 20 on a host"
-    )
-    loop.add_argument(
-        "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
-    )
-    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
-    loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
-    loop.add_argument(
-        "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"
-    )
-    loop.add_argument("--deep", action="store_true", help="on hosts: torch in every fresh load")
-    loop.add_argument(
-        "--no-container", action="store_true", help="hosts as processes and namespaces only"
-    )
-    _add_debug(loop)
-
-    gpu = _add(sub, "gpu-loop", commands.gpu_loop_command)
-    gpu.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    gpu.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
-    gpu.add_argument("--soak", type=_count, default=1000, help="launches on each device")
-    gpu.add_argument(
-        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
-    )
-    gpu.add_argument("--torch-index", help="where a CUDA build of torch comes from")
-    gpu.add_argument("--no-container", action="store_true", help="in processes of this machine")
-    gpu.add_argument(
-        "--emulated",
-        action="store_true",
-        help="on a fake driver's devices: proves nothing of a GPU",
-    )
-
+    _add_loops(sub)
     _add(sub, "compat", commands.compat_command)
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
@@ -107,6 +67,53 @@ def parser() -> argparse.ArgumentParser:
     )
     docs.add_argument("--check", action="store_true", help="change nothing, fail when stale")
     return top
+
+
+def _add_loops(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    loop = _add(sub, "loop", commands.loop_command)
+    loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    loop.add_argument(
+        "--host",
+        nargs="*",
+        default=[],
+        help="hosts of the matrix, or 'here' for this machine alone; all hosts by default",
+    )
+    loop.add_argument(
+        "--count", type=_count, default=None, help="fresh loads a wheel; 100 here, 20 on a host"
+    )
+    loop.add_argument(
+        "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
+    )
+    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
+    loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
+    loop.add_argument(
+        "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"
+    )
+    loop.add_argument(
+        "--every",
+        action="store_true",
+        help="on hosts, without --variant: all wheels, not the few that hold every compiled file",
+    )
+    loop.add_argument("--deep", action="store_true", help="on hosts: torch in every fresh load")
+    loop.add_argument(
+        "--no-container", action="store_true", help="hosts as processes and namespaces only"
+    )
+    _add_debug(loop)
+
+    gpu = _add(sub, "gpu-loop", commands.gpu_loop_command)
+    gpu.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    gpu.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
+    gpu.add_argument("--soak", type=_count, default=1000, help="launches on each device")
+    gpu.add_argument(
+        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
+    )
+    gpu.add_argument("--torch-index", help="where a CUDA build of torch comes from")
+    gpu.add_argument("--no-container", action="store_true", help="in processes of this machine")
+    gpu.add_argument(
+        "--emulated",
+        action="store_true",
+        help="on a fake driver's devices: proves nothing of a GPU",
+    )
 
 
 def _add(
