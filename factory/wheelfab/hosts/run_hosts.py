@@ -52,7 +52,7 @@ def run_hosts(
     options: HostOptions,
     engine: Engine | None,
 ) -> list[HostResult]:
-    """Load each of the ``wheels`` on each host, and write ``build/hosts/report.json``.
+    """Load each of the ``wheels`` on each host; write ``build/hosts/report.json`` after each host.
 
     What is not as expected is in the results. Raises ``HarnessError`` when the run itself breaks.
     """
@@ -63,9 +63,12 @@ def run_hosts(
         if any(host.emulated for host in hosts):
             options = replace(options, emulations=_emulations(matrix, wheels, sites))
         runner = HostRunner(matrix, wheels, sites, engine, libraries, options)
-        results = runner.run(hosts)
-    write_report(matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began)
-    return results
+        return runner.run(
+            hosts,
+            lambda results: write_report(
+                matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began
+            ),
+        )
 
 
 def show_results(results: Sequence[HostResult]) -> None:
