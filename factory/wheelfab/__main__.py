@@ -40,33 +40,7 @@ def parser() -> argparse.ArgumentParser:
     for command in (plan, build):
         command.add_argument("names", nargs="*", help="variants or cells; all by default")
         _add_debug(command)
-
-    loop = _add(sub, "loop", commands.loop_command)
-    loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    loop.add_argument(
-        "--host",
-        nargs="*",
-        default=[],
-        help="hosts of the matrix, or 'here' for this machine alone; all hosts by default",
-    )
-    loop.add_argument(
-        "--count", type=_count, default=None, help="fresh loads a wheel; 100 here, 20 on a host"
-    )
-    loop.add_argument(
-        "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
-    )
-    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
-    loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
-    loop.add_argument(
-        "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"
-    )
-    loop.add_argument("--deep", action="store_true", help="on hosts: torch in every fresh load")
-    loop.add_argument(
-        "--no-container", action="store_true", help="hosts as processes and namespaces only"
-    )
-    _add_debug(loop)
-
-    _add_gpu(_add(sub, "gpu-loop", commands.gpu_loop_command))
+    _add_loops(sub)
     _add_audit(_add(sub, "audit", commands.audit_command))
     compat = _add(sub, "compat", commands.compat_command)
     compat.add_argument("wheels", nargs="*", help="wheels; without any, all that the matrix built")
@@ -99,6 +73,53 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _add_loops(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    loop = _add(sub, "loop", commands.loop_command)
+    loop.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    loop.add_argument(
+        "--host",
+        nargs="*",
+        default=[],
+        help="hosts of the matrix, or 'here' for this machine alone; all hosts by default",
+    )
+    loop.add_argument(
+        "--count", type=_count, default=None, help="fresh loads a wheel; 100 here, 20 on a host"
+    )
+    loop.add_argument(
+        "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
+    )
+    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
+    loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
+    loop.add_argument(
+        "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"
+    )
+    loop.add_argument(
+        "--every",
+        action="store_true",
+        help="on hosts, without --variant: all wheels, not the few that hold every compiled file",
+    )
+    loop.add_argument("--deep", action="store_true", help="on hosts: torch in every fresh load")
+    loop.add_argument(
+        "--no-container", action="store_true", help="hosts as processes and namespaces only"
+    )
+    _add_debug(loop)
+
+    gpu = _add(sub, "gpu-loop", commands.gpu_loop_command)
+    gpu.add_argument("--variant", nargs="*", default=[], help="variants or cells")
+    gpu.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
+    gpu.add_argument("--soak", type=_count, default=1000, help="launches on each device")
+    gpu.add_argument(
+        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
+    )
+    gpu.add_argument("--torch-index", help="where a CUDA build of torch comes from")
+    gpu.add_argument("--no-container", action="store_true", help="in processes of this machine")
+    gpu.add_argument(
+        "--emulated",
+        action="store_true",
+        help="on a fake driver's devices: proves nothing of a GPU",
+    )
+
+
 def _add(
     sub: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: object
 ) -> argparse.ArgumentParser:
@@ -120,22 +141,6 @@ def _add_atlas(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _add_debug(command: argparse.ArgumentParser) -> None:
     text = "the debug twins: -g -O1, frame pointers, assertions"
     command.add_argument("--debug", action="store_true", help=text)
-
-
-def _add_gpu(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--variant", nargs="*", default=[], help="variants or cells")
-    command.add_argument("--count", type=_count, default=20, help="fresh interpreters a wheel")
-    command.add_argument("--soak", type=_count, default=1000, help="launches on each device")
-    command.add_argument(
-        "--timeout", type=_seconds, default=900.0, help="seconds for all devices of a wheel"
-    )
-    command.add_argument("--torch-index", help="where a CUDA build of torch comes from")
-    command.add_argument("--no-container", action="store_true", help="in processes of this machine")
-    command.add_argument(
-        "--emulated",
-        action="store_true",
-        help="on a fake driver's devices: proves nothing of a GPU",
-    )
 
 
 def _add_audit(command: argparse.ArgumentParser) -> None:

@@ -95,7 +95,8 @@ def _loop_here(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> Non
 
 
 def _loop_on_hosts(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> None:
-    from wheelfab.hosts import HostOptions, Verdict, run_hosts, select_hosts, show_results
+    from wheelfab.hosts import HostOptions, Verdict, cover, run_hosts, select_hosts, show_results
+    from wheelfab.loops import built_wheel
 
     if options.count == 0:
         raise UsageError("--count 0 would prove nothing", next_step="ask for at least one load")
@@ -107,7 +108,13 @@ def _loop_on_hosts(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) ->
         jobs=options.jobs or machine.cores(),
         deep=options.deep,
     )
-    results = run_hosts(matrix, cells, hosts, chosen, engine)
+    wheels = [(cell, built_wheel(matrix.root, cell)) for cell in cells]
+    if not options.variant and not options.every:
+        few = cover(wheels)
+        wheels = [(cell, wheel) for cell, wheel in wheels if cell in few]
+        names = ", ".join(cell.id for cell in few)
+        console.note(f"{names}: every compiled file of the {len(cells)} wheels; --every loads all")
+    results = run_hosts(matrix, wheels, hosts, chosen, engine)
     if options.json:
         console.result_json(results)
     else:

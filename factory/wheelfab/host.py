@@ -124,7 +124,7 @@ class Host:
     nvml: bool
     pollution: tuple[Pollution, ...]
     environment: Mapping[str, str]
-    environment_after: Mapping[str, str]
+    environment_after: tuple[Mapping[str, str], ...]
     files: Mapping[str, str]
     programs: Mapping[str, str]
     options: tuple[HostOption, ...]

@@ -416,10 +416,12 @@ class HostKeys(Table):
     environment: dict[str, Annotated[str, Field(max_length=1000)]] = Field(
         default_factory=dict, max_length=64, description="Environment variables of each load."
     )
-    environment_after: dict[str, Annotated[str, Field(max_length=1000)]] = Field(
-        default_factory=dict,
+    environment_after: tuple[dict[str, Annotated[str, Field(max_length=1000)]], ...] = Field(
+        default=(),
         max_length=64,
-        description="Variables that are set after the imports, before the state is asked.",
+        description=(
+            "Sets of variables that are set after the imports; the state is asked after each."
+        ),
     )
     files: dict[AbsolutePath, Annotated[str, Field(max_length=10_000)]] = Field(
         default_factory=dict, max_length=64, description="Files that are there, with their text."

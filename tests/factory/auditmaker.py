@@ -13,6 +13,7 @@ from wheelfab.audit import Audit, Policy, Severity, audit_all
 from wheelfab.audit.engine import AuditOptions
 
 NEEDED = ("libc.so.6",)
+VERSION = "0.1.0+cpu.torch2.4"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +38,13 @@ class Case:
 
 def library(**switches: Any) -> bytes:
     """A shared library that no rule objects to, but for ``switches`` of ``make_library``."""
-    plain: dict[str, Any] = {"needed": NEEDED, "relro": True}
-    return make_library(**(plain | switches))
+    usual: dict[str, Any] = {"needed": NEEDED, "relro": True}
+    return make_library(**(usual | switches))
 
 
 def audited(folder: Path, *, policy: Mapping[str, Any] | None = None, **switches: Any) -> Audit:
     """The audit of the wheel that ``switches`` make."""
-    path = make_wheel(folder, **switches)
+    path = make_wheel(folder, **({"version": VERSION} | switches))
     options = AuditOptions(policy=Policy.model_validate(policy or {}))
     return audit_all([path], options)[0]
 

@@ -43,7 +43,7 @@ def host(name: str = "bare", **values: Any) -> Host:
         "nvml": False,
         "pollution": (),
         "environment": {},
-        "environment_after": {},
+        "environment_after": (),
         "files": {},
         "programs": {},
         "options": (),

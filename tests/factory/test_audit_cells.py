@@ -25,6 +25,8 @@ def test_the_row_says_kind_and_budget(name: str, kind: WheelKind, tmp_path: Path
     policy = cell_policy(cell, load(tmp_path, MATRIX).project, Policy())
     assert policy.kind is kind
     assert policy.contents.budget == cell.variant.size_budget
+    archs = "8.0;8.6;8.9;9.0+PTX" if kind is WheelKind.CUDA_DRIVER else None
+    assert (policy.device.archs, policy.device.cuda) == (archs, "12.1" if archs else None)
 
 
 def test_every_quick_rule_is_required(tmp_path: Path) -> None:

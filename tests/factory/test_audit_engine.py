@@ -56,6 +56,12 @@ def test_what_could_not_be_checked_is_neither_passed_nor_failed(tmp_path: Path) 
     raise_for([found])
 
 
+def test_what_a_rule_cannot_read_is_unchecked(tmp_path: Path) -> None:
+    found = audited(tmp_path, name="x", files={"x/lib/a.py": b"1"}, omit_init=True)
+    assert found.verdict is Verdict.UNCHECKED
+    assert {one.rule for one in found.unchecked} == {"imports-python"}
+
+
 def test_what_the_policy_requires_must_be_checked(tmp_path: Path) -> None:
     lenient = {"severity": {one: "note" for one in RULES if one.startswith("elf")}}
     policy = {"required": ["python-*"], **lenient}
@@ -81,4 +87,3 @@ def test_every_rule_is_explained() -> None:
         assert len(rule.about.split()) > 10, rule.id
         assert rule.about.rstrip().endswith((".", ")"))
         assert rule.next_step
-        assert not rule.next_step.endswith(".")

@@ -79,9 +79,9 @@ CASES = [
     Case(
         rule="needs-cuda-release",
         name="another than the wheel's",
-        bad=needing("libcudart.so.13"),
+        bad=needing("libcudart.so.13", version="0.1.0+cu121.torch2.4"),
         found="needs libcudart.so.13, of CUDA 13",
-        good=needing("libcudart.so.12", "libnccl.so.2"),
+        good=needing("libcudart.so.12", "libnccl.so.2", version="0.1.0+cu121.torch2.4"),
     ),
     Case(
         rule="needs-library",

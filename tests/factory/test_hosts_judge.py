@@ -20,6 +20,7 @@ from wheelfab.hosts.judge import (
 from wheelfab.hosts.visits import Visit
 
 READY = {"status": "ready", "reason": "1 device", "notes": ["a note"], "images": ["8.0", None]}
+BUSY = {"status": "busy", "reason": "full"}
 
 
 def visit(**values: Any) -> Visit:
@@ -32,7 +33,7 @@ def visit(**values: Any) -> Visit:
         "stages": (("package", 0.1),),
         "began": "package",
         "error": "",
-        "state": READY,
+        "states": (READY,),
         "state_seconds": 0.1,
         "forks": (),
         "forked_error": "",
@@ -78,13 +79,16 @@ def test_an_error_may_be_expected_for_one_abi_only() -> None:
     [
         ({}, {}, ""),
         ({}, {"status": ""}, ""),
-        ({"state": None}, {"status": ""}, ""),
+        ({"states": ()}, {"status": ""}, ""),
         ({}, {"says": ("a note", "1 device")}, ""),
         ({}, {"images": ("8.0", "none")}, ""),
         ({}, {"status": "busy"}, "state 'ready', not 'busy': 1 device"),
         ({}, {"says": ("2 devices",)}, "neither reason nor notes say ['2 devices']"),
         ({}, {"images": ("8.0",)}, "images ('8.0', 'none'), not ('8.0',)"),
-        ({"state": None}, {}, "it gave no state"),
+        ({"states": ()}, {}, "it gave 0 states, not 1"),
+        ({"states": (READY, READY)}, {}, "it gave 2 states, not 1"),
+        ({"states": (READY, READY)}, {"times": 2}, ""),
+        ({"states": (READY, BUSY)}, {"times": 2}, "state 'busy', not 'ready': full"),
     ],
 )
 def test_the_state(values: dict[str, Any], wanted: dict[str, Any], trouble: str) -> None:

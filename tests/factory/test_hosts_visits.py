@@ -54,9 +54,10 @@ def test_a_visit_that_died_names_the_stage_that_was_begun() -> None:
     assert visit.trouble == "stage 'package': SIGSEGV"
 
 
-def test_no_state_after_the_first_counts() -> None:
+def test_all_states_are_kept_in_order() -> None:
     other = {"event": "state", "state": {"status": "unknown"}, "seconds": 0.1}
-    assert read_visit(completed(*WHOLE, other)).state == STATE
+    visit = read_visit(completed(*WHOLE, other))
+    assert (visit.state, visit.states) == (STATE, (STATE, {"status": "unknown"}))
 
 
 def test_a_line_that_another_writer_began_is_still_read() -> None:

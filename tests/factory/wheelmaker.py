@@ -36,6 +36,7 @@ class Recipe:
     wheel_extra: str = ""  # lines appended to WHEEL
     extra_metadata: str = ""  # header lines appended to METADATA
     omit: tuple[str, ...] = ()  # of RECORD, METADATA, WHEEL
+    omit_init: bool = False  # no ``__init__.py`` in the package
     unrecorded: Mapping[str, bytes] = field(default_factory=dict)
     record_edit: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path: (hash, size)
     record_lines: tuple[str, ...] = ()  # appended to RECORD
@@ -130,6 +131,8 @@ def _requirement(cell: str) -> str:
 
 def _recorded(recipe: Recipe) -> dict[str, bytes]:
     files = {f"{recipe.name}/__init__.py": f'__version__ = "{recipe.version}"\n'.encode()}
+    if recipe.omit_init:
+        files = {}
     files |= recipe.files
     if recipe.build is not None:
         files[f"{recipe.name}/_build.json"] = json.dumps(recipe.build).encode()

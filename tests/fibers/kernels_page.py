@@ -91,8 +91,9 @@ def read_images(fatbins: Sequence[Path]) -> Images:
             image = read_image(path, entry)
             if entry.kind is ImageKind.CUBIN:
                 releases.add(toolkit(image))
-                cubin = read_cubin(image, str(path), parameters=True)
-                cubins.setdefault(entry.arch, {}).update(cubin.kernels)
+                cubins.setdefault(entry.arch, {}).update(
+                    read_cubin(image, str(path), parameters=True).kernels
+                )
             elif entry.kind is ImageKind.PTX:
                 loads.update(wide_loads(image.decode()))
     if len(releases) != 1:

@@ -220,6 +220,27 @@ def test_an_interrupt_ends_the_run_soon_and_leaves_no_container(
     assert not (tmp_path / "p" / "build" / "hosts" / "report.json").exists()
 
 
+def test_what_an_interrupted_run_has_finished_is_kept(tmp_path: Path, engine: Engine) -> None:
+    assert engine
+    package = "import os, time\ntime.sleep(30 * ('FAKECUDA_FAIL' in os.environ))\n" + PACKAGE
+    made = project(tmp_path / "p", GOOD, package=package)
+    options = ("--variant", CELL, "--host", "bare", "dies", "--count", "1", "--jobs", "1")
+    process = made.wheelfab.start("loop", *options)
+    report = tmp_path / "p" / "build" / "hosts" / "report.json"
+    try:
+        deadline = time.monotonic() + 90
+        while not report.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    results = json.loads(report.read_text(encoding="utf-8"))["results"]
+    assert [(item["host"], item["verdict"]) for item in results] == [("bare", "passed")]
+
+
 def containers(pid: int) -> list[str]:
     """The names of the containers that a process of wheelfab has up."""
     client = docker.from_env()

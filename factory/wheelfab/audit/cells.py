@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheelfab.arch import format_arch_list
 from wheelfab.audit.kind import WheelKind
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.rules import RULES
@@ -17,7 +18,7 @@ _KINDS = {
 
 
 def cell_policy(cell: Cell, project: Project, policy: Policy) -> Policy:
-    """``policy`` with the kind and the budget of ``cell``, where every rule must be checked.
+    """``policy`` with kind, budget, CUDA and archs of ``cell``, where every rule must be checked.
 
     Rules that need ``--deep`` are required only where ``policy`` says so.
     """
@@ -25,10 +26,17 @@ def cell_policy(cell: Cell, project: Project, policy: Policy) -> Policy:
     contents = policy.contents.model_copy(
         update={"budget": policy.contents.budget or size_budget(cell, project)}
     )
+    device, variant = policy.device, cell.variant
+    if variant.cuda is not None:
+        archs, cuda = format_arch_list(variant.arch), str(variant.cuda)
+        device = device.model_copy(
+            update={"archs": device.archs or archs, "cuda": device.cuda or cuda}
+        )
     return policy.model_copy(
         update={
-            "kind": policy.kind or _KINDS[cell.variant.kind],
+            "kind": policy.kind or _KINDS[variant.kind],
             "required": (*policy.required, *quick),
             "contents": contents,
+            "device": device,
         }
     )

@@ -119,7 +119,7 @@ def _ask(rule: Rule, facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
         return
     try:
         yield from rule.check(facts, policy)
-    except FormatError as error:
+    except (FormatError, UsageError) as error:  # what it asked could not read the wheel
         yield Unknown(subject=error.where or facts.file, reason=error.what)
 
 

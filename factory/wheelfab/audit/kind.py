@@ -6,7 +6,7 @@ import re
 from enum import StrEnum
 
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.cubin import MACHINE as CUBIN_MACHINE
+from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf
 from wheelfab.fatbin import LOADED_SECTION, RELOCATABLE_SECTION
 
@@ -37,4 +37,4 @@ def kind_of(facts: WheelFacts) -> WheelKind:
 def _has_device_code(elf: Elf) -> bool:
     """Whether it is a cubin, or has a section of fatbins."""
     sections = (LOADED_SECTION, RELOCATABLE_SECTION)
-    return elf.machine == CUBIN_MACHINE or any(elf.section(name) for name in sections)
+    return elf.machine == MACHINE or any(elf.section(name) for name in sections)

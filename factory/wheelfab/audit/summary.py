@@ -5,6 +5,7 @@ Nothing of the machine or the day stands in them: the same wheel gives the same 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from wheelfab.audit.binaries import (
@@ -66,6 +67,7 @@ class WheelSummary:
     members: int
     unpacked: int
     largest: tuple[MemberSummary, ...]
+    device_bytes: dict[str, int]
     libraries: tuple[LibrarySummary, ...]
     gpus: dict[str, str]
     torch: TorchSummary | None
@@ -86,6 +88,7 @@ def summarise(facts: WheelFacts) -> WheelSummary | None:
         members=len(facts.members),
         unpacked=sum(member.size for member in facts.members),
         largest=largest_members(facts),
+        device_bytes=device_bytes(facts),
         libraries=tuple(summarise_library(library) for library in facts.libraries),
         gpus=gpu_names(library.device for library in facts.libraries),
         torch=torch_summary(bindings(facts)),
@@ -98,6 +101,14 @@ def largest_members(facts: WheelFacts) -> tuple[MemberSummary, ...]:
     return tuple(
         MemberSummary(name=one.name, size=one.size, packed=one.packed) for one in ordered[:_LARGEST]
     )
+
+
+def device_bytes(facts: WheelFacts) -> dict[str, int]:
+    """What the device code of each target takes in all libraries, unpacked, in bytes."""
+    total: Counter[str] = Counter()
+    for library in facts.libraries:
+        total.update(library.device.bytes_by_target())
+    return dict(sorted(total.items()))
 
 
 def summarise_library(library: LibraryFacts) -> LibrarySummary:

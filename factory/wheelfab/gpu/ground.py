@@ -83,7 +83,7 @@ def _host(*, emulated: bool) -> Host:
         nvml=False,
         pollution=(),
         environment={},
-        environment_after={},
+        environment_after=(),
         files={},
         programs={},
         options=(),

@@ -23,7 +23,7 @@ from wheelfab.hosts.arrange import Emulation, make_emulation
 from wheelfab.hosts.report import Count
 from wheelfab.hosts.sites import Site, Sites, host_torch, open_sites
 from wheelfab.hosts.visits import Visit
-from wheelfab.loops.cell import built_wheel
+from wheelfab.loops import built_wheel
 from wheelfab.loops.report import this_machine
 from wheelfab.model import DeviceRun, Matrix
 from wheelfab.store import Store, default_root

@@ -85,7 +85,7 @@ class Work:
         return read_visit(self.footing.place.run(argv, self.footing.environment, _LOAD_TIMEOUT))
 
     def _plan(self, name: str, stages: Sequence[tuple[str, str, bool]]) -> Path:
-        record = {"schema": 1, "stages": stages, "state": self.project.state, "later": {}}
+        record = {"schema": 1, "stages": stages, "state": self.project.state, "later": []}
         return self._write(name, record | {"way": "plain", "before": "", "forks": 0})
 
     def _write(self, name: str, record: Mapping[str, object]) -> Path:

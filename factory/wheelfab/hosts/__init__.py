@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheelfab.hosts.cover import cover
 from wheelfab.hosts.pages import write_pages
 from wheelfab.hosts.report import HostResult, Verdict
 from wheelfab.hosts.run_hosts import run_hosts, select_hosts, show_results
@@ -11,6 +12,7 @@ __all__ = [
     "HostOptions",
     "HostResult",
     "Verdict",
+    "cover",
     "run_hosts",
     "select_hosts",
     "show_results",

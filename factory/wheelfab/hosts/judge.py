@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from wheelfab.host import Expectation, Host
 from wheelfab.hosts.visits import Visit
@@ -12,12 +13,16 @@ from wheelfab.variant import Cell
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """The answer of a host for one wheel. An empty ``status`` or ``error`` is not looked at."""
+    """The answer of a host for one wheel. An empty ``status`` or ``error`` is not looked at.
+
+    It must be given ``times`` times in each load.
+    """
 
     status: str
     says: tuple[str, ...]
     images: tuple[str, ...] | None
     error: tuple[str, ...]
+    times: int = 1
 
     @property
     def text(self) -> str:
@@ -41,6 +46,7 @@ def expected_of(host: Host, cell: Cell) -> Expected:
         says=expect.says if usual else (),
         images=expect.images if usual and code else None,
         error=_error(expect, cell),
+        times=max(1, len(host.environment_after)),
     )
 
 
@@ -72,16 +78,21 @@ def judge_state(visit: Visit, expected: Expected) -> str:
     """Why the state is not the expected one, or ``""``."""
     if not expected.status:
         return ""
-    if visit.state is None:
-        return "it gave no state"
-    status, reason = str(visit.state.get("status")), str(visit.state.get("reason"))
+    if len(visit.states) != expected.times:
+        return f"it gave {len(visit.states)} states, not {expected.times}"
+    troubles = (_judge_one(state, expected) for state in visit.states)
+    return next(filter(None, troubles), "")
+
+
+def _judge_one(state: Mapping[str, Any], expected: Expected) -> str:
+    status, reason = str(state.get("status")), str(state.get("reason"))
     if status != expected.status:
         return f"state {status!r}, not {expected.status!r}: {reason}"
-    said = "\n".join([reason, *map(str, _list(visit.state.get("notes")))])
+    said = "\n".join([reason, *map(str, _list(state.get("notes")))])
     missing = [word for word in expected.says if word not in said]
     if missing:
         return f"neither reason nor notes say {missing}: {said}"
-    images = tuple(str(image or "none") for image in _list(visit.state.get("images")))
+    images = tuple(str(image or "none") for image in _list(state.get("images")))
     if expected.images is not None and images != expected.images:
         return f"images {images}, not {expected.images}"
     return ""

@@ -17,7 +17,6 @@ from wheelfab.hosts.report import COLUMNS, HostResult, Verdict, rows, write_repo
 from wheelfab.hosts.runner import HostRunner
 from wheelfab.hosts.sites import Site, Sites, open_sites
 from wheelfab.hosts.stay import HostOptions
-from wheelfab.loops.cell import built_wheel
 from wheelfab.loops.report import Libraries, this_machine
 from wheelfab.model import Matrix
 from wheelfab.store import Store, default_root
@@ -48,27 +47,28 @@ def select_hosts(matrix: Matrix, names: Sequence[str]) -> tuple[Host, ...]:
 
 def run_hosts(
     matrix: Matrix,
-    cells: Sequence[Cell],
+    wheels: Sequence[tuple[Cell, Wheel]],
     hosts: Sequence[Host],
     options: HostOptions,
     engine: Engine | None,
 ) -> list[HostResult]:
-    """Load the built wheel of each cell on each host, and write ``build/hosts/report.json``.
+    """Load each of the ``wheels`` on each host; write ``build/hosts/report.json`` after each host.
 
-    What is not as expected is in the results. Raises ``UsageError`` when a wheel was not built,
-    ``HarnessError`` when the run itself breaks.
+    What is not as expected is in the results. Raises ``HarnessError`` when the run itself breaks.
     """
     began = time.monotonic()
     store = Store(default_root())
-    wheels = [(cell, built_wheel(matrix.root, cell)) for cell in cells]
     libraries = matrix.root / "build" / "hosts" / "libraries"
     with open_sites(matrix, store) as sites:
         if any(host.emulated for host in hosts):
             options = replace(options, emulations=_emulations(matrix, wheels, sites))
         runner = HostRunner(matrix, wheels, sites, engine, libraries, options)
-        results = runner.run(hosts)
-    write_report(matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began)
-    return results
+        return runner.run(
+            hosts,
+            lambda results: write_report(
+                matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began
+            ),
+        )
 
 
 def show_results(results: Sequence[HostResult]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,14 +42,17 @@ class HostRunner:
     options: HostOptions
     stopping: Event = field(default_factory=Event)
 
-    def run(self, hosts: Sequence[Host]) -> list[HostResult]:
-        """The results in the order of hosts and wheels."""
+    def run(
+        self, hosts: Sequence[Host], keep: Callable[[Sequence[HostResult]], object]
+    ) -> list[HostResult]:
+        """The results in the order of hosts and wheels; ``keep`` gets each host's as it is done."""
         self._prepare(hosts)
         pool = ThreadPoolExecutor(self.options.jobs)
         with console.progress("hosts x wheels", len(hosts) * len(self.wheels)) as advance:
             futures = [pool.submit(self._host, host, advance) for host in hosts]
             try:
-                wait(futures, return_when=FIRST_EXCEPTION)
+                for future in as_completed(futures):
+                    keep(future.result())
                 return [result for future in futures for result in future.result()]
             finally:
                 self.stopping.set()  # hosts that are up make no further visit and go down

@@ -188,7 +188,7 @@ class Stay:
             "stages": stages,
             "repeat": (project.load[-1].stage, project.load[-1].run),
             "state": project.state,
-            "later": dict(self.host.environment_after),
+            "later": [dict(variables) for variables in self.host.environment_after],
             "way": str(self.host.way),
             "before": emulation.before if emulation is not None else "",
             "forks": 0 if expected.error else forks,

@@ -78,14 +78,13 @@ def run_stages(stages: list[tuple[str, str]], namespace: dict[str, Any]) -> None
 
 
 def ask(plan: dict[str, Any]) -> None:
-    """Ask the extension for its state and tell it; the time counts too."""
-    if not plan["state"]:
-        return
-    os.environ.update(plan["later"])
-    namespace: dict[str, Any] = {}
-    started = time.perf_counter()
-    execute("state", plan["state"], namespace)
-    tell("state", state=namespace.get("result"), seconds=time.perf_counter() - started)
+    """Ask the extension for its state, after each set of variables, and tell it with its time."""
+    for variables in (plan["later"] or [{}]) if plan["state"] else ():
+        os.environ.update(variables)
+        namespace: dict[str, Any] = {}
+        started = time.perf_counter()
+        execute("state", plan["state"], namespace)
+        tell("state", state=namespace.get("result"), seconds=time.perf_counter() - started)
 
 
 def threaded(stages: list[tuple[str, str]], namespace: dict[str, Any]) -> None:

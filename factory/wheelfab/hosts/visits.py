@@ -19,8 +19,9 @@ class Visit:
     """One process on a host. ``stages`` are those that were done, with their seconds.
 
     ``began`` is the last stage that was begun, ``error`` the text of the exception that ended a
-    stage, ``state`` what the extension said of the hardware, ``forks`` the exit codes of the
-    processes forked from it, ``complete`` whether it came to its end.
+    stage, ``states`` what the extension said of the hardware each time that it was asked (the first
+    time took ``state_seconds``), ``forks`` the exit codes of the processes forked from it,
+    ``complete`` whether it came to its end.
     """
 
     ending: str
@@ -30,7 +31,7 @@ class Visit:
     stages: tuple[tuple[str, float], ...]
     began: str
     error: str
-    state: Mapping[str, Any] | None
+    states: tuple[Mapping[str, Any], ...]
     state_seconds: float
     forks: tuple[int, ...]
     forked_error: str
@@ -38,6 +39,11 @@ class Visit:
     torch: str | None
     stderr: str
     seconds: float
+
+    @property
+    def state(self) -> Mapping[str, Any] | None:
+        """What the extension said first, if anything."""
+        return next(iter(self.states), None)
 
     @property
     def passed(self) -> bool:
@@ -69,6 +75,7 @@ class _Read:
     events: int = 0
     values: dict[str, Any] = field(default_factory=dict)
     stages: list[tuple[str, float]] = field(default_factory=list)
+    states: list[Mapping[str, Any]] = field(default_factory=list)
     forks: list[int] = field(default_factory=list)
 
 
@@ -95,7 +102,7 @@ def read_visit(done: Completed) -> Visit:
         stages=tuple(read.stages),
         began=values.get("began", ""),
         error=values.get("error", ""),
-        state=values.get("state"),
+        states=tuple(read.states),
         state_seconds=values.get("state_seconds", 0.0),
         forks=tuple(read.forks),
         forked_error=values.get("forked_error", ""),
@@ -123,8 +130,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> None:
         case {"event": "error", "stage": str(stage), "error": str(text)} if not read.forks:
             values |= {"began": stage, "error": text}
         case {"event": "state", "state": dict(state), "seconds": float(seconds)}:
-            if "state" not in values:
-                values |= {"state": state, "state_seconds": seconds}
+            values.setdefault("state_seconds", seconds)
+            read.states.append(state)
         case {"event": "fork", "returncode": int(code)}:
             read.forks.append(code)
         case {"event": "control"}:

@@ -13,7 +13,7 @@ from wheelfab.audit.kind import kind_of
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
-from wheelfab.audit.summary import largest_members
+from wheelfab.audit.summary import device_bytes, largest_members
 
 _CACHE = re.compile(
     r"(.*/)?(__pycache__|\.(pytest|mypy|ruff)_cache|\.hypothesis|\.ipynb_checkpoints)/.*"
@@ -143,8 +143,8 @@ def _startup(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     severity=Severity.ERROR,
     about=f"""The file is within its budget (`contents.budget`). Without one, a file of over
     {_PLAIN_LIMIT >> 20} MiB is a warning: PyPI refuses it unless a higher limit was granted (B69).
-    The finding names the largest files; the JSON has the ten largest and the bytes of device code
-    for each arch.""",
+    The finding names the largest files and the bytes of device code for each arch, which the JSON
+    has in full.""",
     next_step="ship fewer archs, compress the device code, or raise the budget",
 )
 def _size(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
@@ -153,9 +153,11 @@ def _size(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     if facts.size <= limit:
         return
     largest = ", ".join(f"{one.name} {one.packed:,}" for one in largest_members(facts)[:_SHOWN])
+    archs = ", ".join(f"{target} {size:,}" for target, size in device_bytes(facts).items())
+    code = f"; device code: {archs}" if archs else ""
     yield Broken(
         subject=facts.file,
-        found=f"{facts.size:,} bytes; packed: {largest}",
+        found=f"{facts.size:,} bytes; packed: {largest}{code}",
         allowed=f"{limit:,} bytes",
         severity=Severity.WARNING if budget is None else None,
     )
