@@ -1,15 +1,16 @@
 """A member of a zip archive unpacked to its very end: nothing may hide behind it.
 
 zipfile stops where the compressed stream says that it ends; what lies there until the next member
-would be in the archive and in no file.
+would be in the archive and in no file. ISA-L inflates in half of zlib's time.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import IO
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
+
+from isal import isal_zlib
 
 from wheelfab.errors import FormatError
 from wheelfab.zipheaders import data_start
@@ -34,9 +35,9 @@ def pieces(archive: ZipFile, member: ZipInfo) -> Iterator[bytes]:
             size += len(piece)
             if size > member.file_size:
                 break
-            crc = zlib.crc32(piece, crc)
+            crc = isal_zlib.crc32(piece, crc)
             yield piece
-    except (zlib.error, _BadError, OSError) as error:
+    except (isal_zlib.error, _BadError, OSError) as error:
         raise FormatError(str(error), where=member.filename) from error
     if size != member.file_size:
         more = "more than" if size > member.file_size else f"{size}, not"
@@ -55,7 +56,7 @@ def _stored(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
 
 
 def _inflated(file: IO[bytes], start: int, size: int) -> Iterator[bytes]:
-    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    unpacker = isal_zlib.decompressobj(-isal_zlib.MAX_WBITS)
     at, end, rest = start, start + size, b""
     while not unpacker.eof:
         if not rest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -203,19 +204,36 @@ class _Reader:
 
 
 def _unpack(archive: ZipFile, member: ZipInfo, algorithm: str, spool: Path) -> tuple[bytes, str]:
-    """The digest of a member by ``algorithm`` and, where it is spooled, its SHA-256 in hex."""
+    """The digest of a member by ``algorithm`` and, where it is spooled, its SHA-256 in hex.
+
+    A second thread hashes and spools one piece while the next is inflated: both let go of the GIL.
+    """
     sha = hashlib.new(algorithm)
     own = sha if algorithm == "sha256" else hashlib.sha256()
     copy: IO[bytes] | None = None
+
+    def take(piece: bytes) -> None:
+        sha.update(piece)
+        if copy is not None:
+            if own is not sha:
+                own.update(piece)
+            _write(copy, piece)
+
     with ExitStack() as stack:
+        waiting: Future[None] | None = None
+        worker: ThreadPoolExecutor | None = None
         for number, piece in enumerate(pieces(archive, member)):
             if number == 0 and piece.startswith(MAGIC):
                 copy = stack.enter_context(spool.open("wb"))
-            sha.update(piece)
-            if copy is not None:
-                if own is not sha:
-                    own.update(piece)
-                _write(copy, piece)
+            if number == 0 and member.file_size <= len(piece):
+                take(piece)  # small: a thread would cost more
+                continue
+            worker = worker or stack.enter_context(ThreadPoolExecutor(max_workers=1))
+            if waiting is not None:
+                waiting.result()
+            waiting = worker.submit(take, piece)
+        if waiting is not None:
+            waiting.result()
     return sha.digest(), own.hexdigest() if copy is not None else ""
 
 
