@@ -6,8 +6,8 @@ Seconds of wall and of processor, and the largest memory, of fresh processes: ``
 ``auditwheel show`` (versions and libraries alone) and, where it is named, ``cuobjdump -lelf``
 over the unpacked libraries (names of images alone; unpacking is not counted). With ``--check`` the
 exit code is 1 when a wheel takes over 40 ms a megabyte of processor time (but 4 s at least, and 1 s
-where it is smaller than 5 MB), or over 300 MB of memory. Wall time is that of the machine as it is: run it on an
-idle one.
+where it is smaller than 5 MB), or over 300 MB of memory. Wall time is that of the machine as it is:
+run it on an idle one.
 """
 
 from __future__ import annotations
