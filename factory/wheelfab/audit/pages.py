@@ -39,7 +39,9 @@ gives workflow commands, which GitHub shows beside a change. Several wheels are 
 then those of one project and version beside each other.
 
 Without a wheel's name the built wheels of `matrix.toml` are audited, which is `nox -s audit`: each
-must be of its row's kind and within its budget, and no rule may be left unchecked.
+must be of its row's kind, archs and budget, and no rule may be left unchecked. Such a wheel has
+passed the build's gate before, whose lists are closed: what they do not name is refused. The
+audit's are open: it names what is known to be wrong, in anyone's wheel.
 """
 
 _POLICY = """\
