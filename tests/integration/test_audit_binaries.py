@@ -185,3 +185,39 @@ def test_namespaces_are_read_from_what_a_compiler_leaves(build: Build, tmp_path:
     )
     found = [one.found for one in audit(wheel).findings if one.rule == "elf-operator-namespace"]
     assert found == ["mine is defined by freewheel/a.so and freewheel/b.so"]
+
+
+ADDS = """
+void add(float *restrict a, const float *restrict b) {
+  for (int i = 0; i < 1024; i++) a[i] += b[i];
+}
+"""
+DISPATCHED = (
+    """
+int fits(void) { return __builtin_cpu_supports("avx2"); }
+"""
+    + ADDS
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [((), None), (("-mavx2",), 3), (("-mavx512f", "-mprefer-vector-width=512"), 4)],
+)
+def test_code_for_newer_processors_is_found(
+    build: Build, tmp_path: Path, flags: tuple[str, ...], level: int | None
+) -> None:
+    pytest.importorskip("capstone", reason="the extra that reads instructions is not installed")
+    found = audited(tmp_path, build(ADDS, "-s", "-O3", *flags), deep=True)
+    texts = [one.found for one in found.findings if one.rule == "elf-cpu-level"]
+    assert [f"of x86-64-v{level}, such as 0x" in text for text in texts] == [True] * (
+        level is not None
+    )
+
+
+def test_where_the_processor_is_asked_nothing_is_judged(build: Build, tmp_path: Path) -> None:
+    pytest.importorskip("capstone", reason="the extra that reads instructions is not installed")
+    found = audited(tmp_path, build(DISPATCHED, "-s", "-O3", "-mavx2"), deep=True)
+    assert not [one for one in found.findings if one.rule == "elf-cpu-level"]
+    reasons = [one.reason for one in found.unchecked if one.rule == "elf-cpu-level"]
+    assert ["asks what the processor is" in reason for reason in reasons] == [True]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wheelfab.atlas import NO_KEYS, Keys, Kind, kind_of, read_keys
 from wheelfab.audit.device import DeviceFacts, read_device
+from wheelfab.audit.instructions import Instructions, read_instructions
 from wheelfab.audit.traces import Traces, read_traces
 from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf, mapped, read_elf
@@ -32,6 +33,7 @@ class LibraryFacts:
     device: DeviceFacts = _NO_CODE
     traces: Traces = _NO_TRACES
     keys: Keys = NO_KEYS  # of the dispatcher, that it registers kernels under
+    instructions: Instructions | None = None  # with --deep alone
 
     @property
     def host(self) -> Elf | None:
@@ -55,16 +57,18 @@ class Spooled:
     executable: bool
 
 
-def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG001 (for what follows)
+def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:
     """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
     elf, problem = None, ""
     device, traces, keys = _NO_CODE, _NO_TRACES, NO_KEYS
+    instructions: Instructions | None = None
     try:
         elf = _cubin(spooled.path) or read_elf(spooled.path)
         device = read_device(spooled.path, elf)
         if elf.machine != MACHINE:
             traces = read_traces(spooled.path, elf)
             keys = _keys(spooled.path, elf)
+            instructions = read_instructions(spooled.path, elf) if deep else None
     except FormatError as error:
         problem = error.what
     return LibraryFacts(
@@ -77,6 +81,7 @@ def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:  # noqa: ARG0
         device=device,
         traces=traces,
         keys=keys,
+        instructions=instructions,
     )
 
 

@@ -116,6 +116,9 @@ class ElfTable(Table):
     relro: Relro = Field(
         default=Relro.PARTIAL, description="The least: `none`, `partial` or `full`."
     )
+    cpu_level: int = Field(
+        default=1, ge=1, le=4, description="The level of x86-64 that all code may need, 1 to 4."
+    )
     stripped: bool | None = Field(
         default=None,
         description="Whether the table of all symbols must be gone, or must be there.",

@@ -203,3 +203,30 @@ def _namespace(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     if len(silent) + bool(defined) > 1:
         reason = f"stripped, like {len(silent) - 1} more" if len(silent) > 1 else "stripped"
         yield Unknown(subject=silent[0], reason=f"registers operators and is {reason}")
+
+
+@rule(
+    "elf-cpu-level",
+    severity=Severity.ERROR,
+    about="""No library has instructions beyond the level of x86-64 that the policy names
+    (`elf.cpu-level`, 1 by default, as the platform tag promises), unless something in the file asks
+    what the processor is: then a function for newer ones may be called where it fits, which cannot
+    be told from the file, and is neither passed nor failed. `-march=native` on the builder ends in
+    an illegal instruction elsewhere. Read by capstone, in a linear sweep.""",
+    next_step="compile without -march=native; dispatch what is for newer processors",
+    deep=True,
+)
+def _cpu(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    allowed = policy.elf.cpu_level
+    for library, _elf in hosts(facts):
+        found = library.instructions
+        if found is None or found.problem:
+            yield Unknown(subject=library.name, reason=found.problem if found else "not read")
+        elif found.level > allowed:
+            text = f"{found.count} instructions of x86-64-v{found.level}, such as {found.example}"
+            if found.asks:
+                reason = f"{text}; it asks what the processor is, and may call them where they fit"
+                yield Unknown(subject=library.name, reason=reason)
+            else:
+                level = f"x86-64-v{allowed}" if allowed > 1 else "x86-64"
+                yield Broken(subject=library.name, found=text, allowed=f"{level} and no dispatch")
