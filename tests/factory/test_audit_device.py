@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
-from tests.drivers.cubin import Entry, Kernel, container, cubin, images, packed, ptx
+from tests.drivers.cubin import ZSTD, Entry, Kernel, container, cubin, images, packed, ptx
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
 from tests.factory.wheelmaker import build_record
 from wheelfab.audit import Severity
@@ -217,6 +218,14 @@ def test_an_image_too_large_to_expand_is_not_judged(
     reasons = {each.reason for each in found.unchecked if each.rule == "device-readable"}
     assert all(reason.startswith("8.0: not expanded: ") for reason in reasons)
     assert reasons
+
+
+def test_an_image_that_would_expand_too_far_is_not_expanded(tmp_path: Path) -> None:
+    zeros = zstandard.ZstdCompressor().compress(bytes(32 << 20))
+    made = Entry(arch=80, payload=zeros, flags=ZSTD, unpacked=32 << 20)
+    found = audited(tmp_path, **with_code(container([made])))
+    reasons = [each.reason for each in found.unchecked if each.rule == "device-readable"]
+    assert reasons == [f"8.0: not expanded: {32 << 20} bytes"]
 
 
 def test_the_json_has_each_kernels_resources_and_the_gpus(tmp_path: Path) -> None:

@@ -337,7 +337,10 @@ def test_a_rule_is_silent_about_a_wheel_that_keeps_it(case: Case, tmp_path: Path
 
 def test_every_rule_has_a_wheel_that_breaks_it() -> None:
     by_hand = set(BY_HAND) | {"siblings-metadata", "siblings-order"}
-    by_hand |= {"imports-load", "elf-cpu-level"}  # tests/integration/test_audit_binaries.py: it starts processes
+    by_hand |= {
+        "imports-load",
+        "elf-cpu-level",
+    }  # tests/integration/test_audit_binaries.py: it starts processes
     assert {case.rule for case in all_cases()} | by_hand == set(RULES)
 
 

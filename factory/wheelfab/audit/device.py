@@ -14,7 +14,8 @@ from wheelfab.errors import FormatError
 from wheelfab.fatbin import Compression, Entry, ImageKind, entries_of, expand, kernel_facts, kernels
 
 _LARGEST = 128 << 20  # of an image that is expanded in memory
-_MOST = 16 << 30  # bytes expanded of one file
+_MOST = 8 << 30  # bytes expanded of one file; torch 2.4.1 has 3.8 GB
+_RATIO, _RATIO_FROM = 200, 1 << 20  # expanded : stored, of larger images; real ones reach 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +116,8 @@ def _images(descriptor: int, entries: tuple[Entry, ...]) -> Iterator[Image]:
     left = _MOST
     for entry in entries:
         left -= entry.size
-        if entry.size > _LARGEST or left < 0:
+        bomb = entry.size > _RATIO_FROM and entry.size > _RATIO * entry.stored
+        if entry.size > _LARGEST or left < 0 or bomb:
             yield Image(entry=entry, kernels={}, problem=f"not expanded: {entry.size} bytes")
             continue
         try:

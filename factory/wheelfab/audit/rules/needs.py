@@ -33,7 +33,10 @@ _RUNTIME = re.compile(
     r"GOMP_\w+|omp_\w+|__kmpc_\w+|_ITM_\w+|__gmon_start__|__cxa_finalize|__tls_get_addr"
 )
 # Of libstdc++ without a version: devtoolset links them from its own archive or from torch.
-_STANDARD = re.compile(r"_Z(?:N[KVOR]*S[tabsiod]|St|T[ISVT](?:N[KVO]*)?S[tabsiod]|n[wa]|d[la])\w*")
+_STANDARD = re.compile(
+    r"_Z(?:N[KVOR]*S[tabsiod]|St|T[ISVT](?:N[KVO]*)?S[tabsiod]|n[wa]|d[la])\w*"
+    r"|_ZT[ISV]\w*__cxxabiv1\w*|__cxa_\w+|__gxx_personality_v0|__dynamic_cast"
+)
 _DRIVER = re.compile(r"cu[A-Z]\w+|nvml[A-Z]\w+")
 _TORCH_OF_CUDA = re.compile(r"lib(c10_cuda|torch_cuda\w*)\.so")
 _COPIES = re.compile(
