@@ -31,6 +31,7 @@ _NEED_VERSION = struct.Struct("<IHHII")
 _DEFINITION = struct.Struct("<HHHHIII")
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
 _PF_X = 1
+_SHT_DYNAMIC = 6
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_STRSZ, _DT_SONAME, _DT_RPATH, _DT_RUNPATH = (
     *(0, 1, 5, 10, 14, 15, 29),
 )
@@ -141,6 +142,19 @@ def parse_elf(data: Data, *, where: str, symbols: bool = True) -> Elf:
         raise FormatError(f"ELF structure cut short ({error})", where=where) from error
 
 
+def symbol_places(data: Data, *, where: str) -> tuple[tuple[int, int], ...]:
+    """Offset and size of all that ``parse_elf`` looks into, for a file that is not all there.
+
+    Only the header and the table of sections are read. Raises ``FormatError`` as ``parse_elf``.
+    """
+    try:
+        return _Reader(data).places()
+    except _MalformedError as error:
+        raise FormatError(str(error), where=where) from error
+    except struct.error as error:
+        raise FormatError(f"ELF structure cut short ({error})", where=where) from error
+
+
 class _MalformedError(Exception):
     pass
 
@@ -185,6 +199,24 @@ class _Reader:
             undefined=undefined,
             version_needs=MappingProxyType(needs),
         )
+
+    def places(self) -> tuple[tuple[int, int], ...]:
+        if self.size < 64 or self.data[:4] != MAGIC:
+            raise _MalformedError("not an ELF file")
+        _, _, _, _, segments, table, _, _, entry, number, size, count, names = _HEADER.unpack_from(
+            self.data, 16
+        )
+        wanted = [(0, 64), (segments, entry * number), (table, size * count)]
+        # An unread table of sections is all zeros: its place, given first, tells that it is one.
+        headers = list(_SECTION.iter_unpack(self._slice(table, count * _SECTION.size, "sections")))
+        kinds = {kind.value for kind in SectionType if kind is not SectionType.NOBITS} | {_SHT_DYNAMIC}
+        for number, header in enumerate(headers):
+            if header[1] in kinds:
+                wanted.append(header[4:6])
+                wanted += [item[4:6] for item in headers[header[6] : header[6] + 1]]
+            elif number == names:
+                wanted.append(header[4:6])
+        return tuple(wanted)
 
     def _slice(self, offset: int, size: int, what: str) -> bytes:
         if offset < 0 or size < 0 or offset + size > self.size:

@@ -17,6 +17,7 @@ FLOORS = (
     {"wheel", "wheelrules", "elf", "fatbin"},
     {"variant", "store", "source", "drivers", "containers"},
     {"toolchain", "steps", "plan"},
+    {"atlas"},
     {"plan_view", "gate", "compose", "diagnosis", "build"},
     {"crash"},
     {"loops", "imports"},

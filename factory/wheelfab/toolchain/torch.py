@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from wheelfab import console
-from wheelfab.elf import read_elf
+from wheelfab.elf import Elf, read_elf
 from wheelfab.errors import ToolchainError
 from wheelfab.machine import GIB
 from wheelfab.records import digest, file_digest, read_json, write_json
@@ -209,11 +209,20 @@ def read_version(path: Path) -> tuple[str, str | None]:
 
     Raises ``ToolchainError`` when there is no version in it.
     """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ToolchainError(f"cannot be read: {error}", where=str(path)) from error
+    return parse_version(text, where=str(path))
+
+
+def parse_version(text: str, *, where: str) -> tuple[str, str | None]:
+    """As ``read_version``, from the file's text."""
     found: dict[str, object] = {}
     try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
-    except (OSError, SyntaxError, ValueError) as error:
-        raise ToolchainError(f"cannot be read: {error}", where=str(path)) from error
+        statements = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise ToolchainError(f"cannot be read: {error}", where=where) from error
     for statement in statements:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             target = statement.targets[0]
@@ -225,7 +234,7 @@ def read_version(path: Path) -> tuple[str, str | None]:
             found[target.id] = statement.value.value
     version, cuda = found.get("__version__"), found.get("cuda")
     if not isinstance(version, str):
-        raise ToolchainError("no __version__", where=str(path))
+        raise ToolchainError("no __version__", where=where)
     return version, cuda if isinstance(cuda, str) else None
 
 
@@ -236,9 +245,12 @@ def measure_cxx11_abi(library: Path) -> bool:
     """
     if not library.is_file():
         raise ToolchainError("no libc10.so in the wheel", where=str(library))
-    names = [
-        symbol.name for symbol in read_elf(library).defined if symbol.name.startswith(_ERROR_CLASS)
-    ]
+    return cxx11_abi_of(read_elf(library), where=str(library))
+
+
+def cxx11_abi_of(library: Elf, *, where: str) -> bool:
+    """As ``measure_cxx11_abi``, from the facts of the library."""
+    names = [symbol.name for symbol in library.defined if symbol.name.startswith(_ERROR_CLASS)]
     if not names:
-        raise ToolchainError("no constructor of c10::Error to tell the ABI by", where=str(library))
+        raise ToolchainError("no constructor of c10::Error to tell the ABI by", where=where)
     return any("__cxx11" in name for name in names)

@@ -1,0 +1,23 @@
+"""The symbol atlas: what every torch release exports, and which of them a library loads on."""
+
+from wheelfab.atlas.answer import NO_KEYS, Answer, Keys, Kind, Verdict, answer, kind_of
+from wheelfab.atlas.atlas import Atlas, read_atlas
+from wheelfab.atlas.names import is_shim, is_torch
+from wheelfab.atlas.release import Checked, Library, Release
+
+__all__ = [
+    "NO_KEYS",
+    "Answer",
+    "Atlas",
+    "Checked",
+    "Keys",
+    "Kind",
+    "Library",
+    "Release",
+    "Verdict",
+    "answer",
+    "is_shim",
+    "is_torch",
+    "kind_of",
+    "read_atlas",
+]

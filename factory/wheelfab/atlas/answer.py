@@ -1,0 +1,196 @@
+"""The rules: on which torch releases a library loads, by symbols, needs and dispatch keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wheelfab.atlas.atlas import Atlas
+from wheelfab.atlas.names import is_shim, is_torch
+from wheelfab.atlas.release import Release
+
+
+class Kind(StrEnum):
+    """The interface to torch that a library rests on."""
+
+    NONE = "none"
+    STABLE = "stable"
+    CLASSIC = "classic"
+
+
+class Verdict(StrEnum):
+    """Whether a library loads and its operations answer."""
+
+    LOADS = "loads"
+    FAILS = "fails"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A library, or a wheel, on one release; ``missing`` are mangled, sorted."""
+
+    release: Release
+    verdict: Verdict
+    missing: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Keys:
+    """The numbers of the dispatch keys that a classic library registers kernels under.
+
+    ``read`` is false where its code has registrations whose number could not be made out.
+    """
+
+    numbers: frozenset[int] = frozenset()
+    read: bool = True
+
+
+NO_KEYS = Keys()
+# What needs these finds them beside torch or not at all.
+_OF_TORCH = ("libtorch", "libc10", "libshm", "libcaffe2")
+_OF_CUDA = ("libcud", "libcu", "libnv", "libnccl")
+_DRIVER = ("libcuda.so", "libnvidia-")
+
+
+def kind_of(undefined: Iterable[str]) -> Kind:
+    """The interface that the undefined symbols of a library belong to."""
+    names = [name for name in undefined if is_torch(name)]
+    if not names:
+        return Kind.NONE
+    return Kind.STABLE if all(is_shim(name) for name in names) else Kind.CLASSIC
+
+
+def answer(
+    atlas: Atlas,
+    undefined: Collection[str],
+    kind: Kind | None = None,
+    *,
+    needed: Collection[str] | None = None,
+    keys: Keys = NO_KEYS,
+) -> tuple[Answer, ...]:
+    """What becomes of a library on each release of the atlas, oldest first.
+
+    ``undefined`` are its undefined symbols that are not weak (others than torch's are left out),
+    ``needed`` its DT_NEEDED: a symbol counts only where the loader looks for it. Without it every
+    library of torch is looked into. ``kind`` is computed where it is not given; on a classic
+    library, ``keys`` are its dispatch keys by number.
+    """
+    names = sorted({name for name in undefined if is_torch(name)})
+    chosen = kind or kind_of(names)
+    where = atlas.where(names)
+    needs = None if needed is None else frozenset(needed)
+    answers = [
+        _by_symbols(release, names, {name: where[name][number] for name in names}, needs)
+        for number, release in enumerate(atlas.releases)
+    ]
+    return tuple(_by_keys(answers, keys) if chosen is Kind.CLASSIC else answers)
+
+
+def _by_symbols(
+    release: Release,
+    names: Collection[str],
+    where: Mapping[str, frozenset[str]],
+    needed: frozenset[str] | None,
+) -> Answer:
+    """What the loader says: a library that is not there, then a symbol that is in none."""
+    absent = _absent(release, needed or frozenset())
+    if absent:
+        reason = f"{absent[0]} is not in this release ({release.build})"
+        return _answer(release, Verdict.FAILS, reason)
+    reach = None if needed is None else release.loaded_with(needed)
+    missing = tuple(
+        name for name in names if not (where[name] if reach is None else where[name] & reach)
+    )
+    if missing and release.complete:
+        beyond = sorted({library for name in missing for library in where[name]})
+        reason = f"{len(missing)} of {len(names)} symbols are missing"
+        if beyond:
+            reason += f"; {', '.join(beyond)} would have some, and is not among what it needs"
+        return _answer(release, Verdict.FAILS, reason, missing)
+    if missing:
+        reason = f"the atlas has not all of this release: {'; '.join(release.notes)}"
+        return _answer(release, Verdict.UNKNOWN, reason, missing)
+    other = _other_cuda(release, needed or frozenset())
+    if other:
+        return _answer(release, Verdict.UNKNOWN, other)
+    return _answer(release, Verdict.LOADS, f"all {len(names)} symbols are there")
+
+
+def _absent(release: Release, needed: Iterable[str]) -> tuple[str, ...]:
+    """Libraries of torch's that are wanted and not there."""
+    return tuple(
+        sorted(
+            name
+            for name in needed
+            if name.startswith(_OF_TORCH) and release.library(name) is None and release.complete
+        )
+    )
+
+
+def _other_cuda(release: Release, needed: Iterable[str]) -> str:
+    """Why a library of CUDA's that is wanted may not be found beside this build."""
+    brought = {need for library in release.libraries for need in library.needed}
+    brought |= {library.name for library in release.libraries}
+    for name in sorted(needed):
+        if not name.startswith(_OF_CUDA) or name.startswith(_DRIVER) or name in brought:
+            continue
+        stem = name.partition(".so")[0]
+        same = sorted(other for other in brought if other.partition(".so")[0] == stem)
+        found = f"it brings {same[0]}" if same else "it brings none"
+        return f"needs {name}, which {release.build} does not need itself ({found})"
+    return ""
+
+
+def _by_keys(answers: Iterable[Answer], keys: Keys) -> Iterable[Answer]:
+    """Of the releases whose symbols fit, those on which the numbers mean what was compiled.
+
+    The numbers come from one release's header. Where all that fit agree on the names of the
+    numbers used, each is that release or as good as it. Otherwise a numbering in which one of the
+    numbers is no key for kernels cannot be the one compiled against, and a kernel registered there
+    is never called: NotImplementedError.
+    """
+    answers = tuple(answers)
+    fitting = [item.release for item in answers if item.verdict is Verdict.LOADS]
+    meanings = {release.version: _meaning(release, keys) for release in fitting}
+    sound = {names for names in meanings.values() if names and all(map(_takes_kernels, names))}
+    layouts = {release.dispatch for release in fitting}
+    for item in answers:
+        names = meanings.get(item.release.version)
+        if item.verdict is not Verdict.LOADS or (not keys.numbers and keys.read):
+            yield item
+        elif not keys.read and len(layouts) > 1:
+            reason = "it loads, but the numbers of dispatch keys differ among the releases it loads"
+            yield _answer(item.release, Verdict.UNKNOWN, f"{reason} on, and its own are not legible")
+        elif not names:
+            yield item
+        elif names not in sound:
+            bad = sorted(name for name in names if not _takes_kernels(name))
+            numbers = ", ".join(map(str, sorted(keys.numbers)))
+            reason = f"loads, but its operations raise NotImplementedError: dispatch keys {numbers}"
+            yield _answer(item.release, Verdict.FAILS, f"{reason} mean {', '.join(bad)} here")
+        elif len(sound) > 1:
+            reason = f"loads, and registers for {', '.join(names)} here, for another elsewhere"
+            yield _answer(item.release, Verdict.UNKNOWN, f"{reason}: which was meant is not told")
+        else:
+            yield item
+
+
+def _meaning(release: Release, keys: Keys) -> tuple[str, ...]:
+    return tuple(
+        release.dispatch[number] if number < len(release.dispatch) else f"nothing ({number})"
+        for number in sorted(keys.numbers)
+    )
+
+
+def _takes_kernels(name: str) -> bool:
+    """Whether kernels can be registered under a key; markers of ranges are no keys."""
+    return not name.startswith(("StartOf", "EndOf", "nothing", "Undefined"))
+
+
+def _answer(
+    release: Release, verdict: Verdict, reason: str, missing: tuple[str, ...] = ()
+) -> Answer:
+    return Answer(release=release, verdict=verdict, missing=missing, reason=reason)
