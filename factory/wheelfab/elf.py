@@ -209,7 +209,9 @@ class _Reader:
         wanted = [(0, 64), (segments, entry * number), (table, size * count)]
         # An unread table of sections is all zeros: its place, given first, tells that it is one.
         headers = list(_SECTION.iter_unpack(self._slice(table, count * _SECTION.size, "sections")))
-        kinds = {kind.value for kind in SectionType if kind is not SectionType.NOBITS} | {_SHT_DYNAMIC}
+        kinds = {kind.value for kind in SectionType if kind is not SectionType.NOBITS} | {
+            _SHT_DYNAMIC
+        }
         for number, header in enumerate(headers):
             if header[1] in kinds:
                 wanted.append(header[4:6])

@@ -163,7 +163,9 @@ def _by_keys(answers: Iterable[Answer], keys: Keys) -> Iterable[Answer]:
             yield item
         elif not keys.read and len(layouts) > 1:
             reason = "it loads, but the numbers of dispatch keys differ among the releases it loads"
-            yield _answer(item.release, Verdict.UNKNOWN, f"{reason} on, and its own are not legible")
+            yield _answer(
+                item.release, Verdict.UNKNOWN, f"{reason} on, and its own are not legible"
+            )
         elif not names:
             yield item
         elif names not in sound:

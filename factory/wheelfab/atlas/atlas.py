@@ -29,7 +29,7 @@ OWN = Path(__file__).with_name("linux-x86_64.atlas")
 _MAGIC = b"wheelfab atlas\n"
 _LENGTH = struct.Struct("<I")
 _PER_BLOCK = 4096
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20}]
+_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 20}]
 _MOST_MEMORY = 64 << 20
 _MOST_RAW = 16 << 20
 _MOST_HEADER = 4 << 20
@@ -236,35 +236,38 @@ def _masks(runs: str, count: int) -> tuple[int, ...]:
     return masks
 
 
+def plain_release(release: Release) -> dict[str, Any]:
+    """A record of a release in JSON's own types."""
+    plain: dict[str, Any] = to_plain(release)
+    return plain
+
+
+def read_release(record: Mapping[str, Any]) -> Release:
+    """The release in a record; raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+    values: dict[str, Any] = dict(record)
+    for name in ("pythons", "archs", "notes", "dispatch"):
+        values[name] = tuple(values[name])
+    values["libraries"] = tuple(
+        Library(name=item["name"], needed=tuple(item["needed"]), symbols=item["symbols"])
+        for item in values["libraries"]
+    )
+    values["version"] = Version(values["version"])
+    values["checked"] = Checked(values["checked"])
+    return Release(**values)
+
+
 def _plain_releases(releases: Sequence[Release]) -> dict[str, Any]:
     """Records of releases; the long lists of dispatch keys once each."""
     layouts = sorted({release.dispatch for release in releases})
-    records = []
-    for release in releases:
-        record = to_plain(release)
-        record["dispatch"] = layouts.index(release.dispatch)
-        records.append(record)
+    records = [
+        {**plain_release(release), "dispatch": layouts.index(release.dispatch)}
+        for release in releases
+    ]
     return {"dispatch": layouts, "records": records}
 
 
 def _releases(plain: Mapping[str, Any]) -> tuple[Release, ...]:
-    return tuple(_release(record, plain["dispatch"]) for record in plain["records"])
-
-
-def _release(record: Mapping[str, Any], layouts: Sequence[Sequence[str]]) -> Release:
-    values: dict[str, Any] = dict(record)
-    for name in ("pythons", "archs", "notes"):
-        values[name] = tuple(values[name])
-    libraries = (
-        Library(name=item["name"], needed=tuple(item["needed"]), symbols=item["symbols"])
-        for item in values["libraries"]
-    )
-    return Release(
-        **{
-            **values,
-            "version": Version(values["version"]),
-            "checked": Checked(values["checked"]),
-            "dispatch": tuple(layouts[values["dispatch"]]),
-            "libraries": tuple(libraries),
-        }
+    return tuple(
+        read_release({**record, "dispatch": plain["dispatch"][record["dispatch"]]})
+        for record in plain["records"]
     )

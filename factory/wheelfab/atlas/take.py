@@ -82,7 +82,7 @@ def take(
         cuda=cuda,
         cxx11_abi=_abi(found, notes),
         glibc=_glibc(found.elves.values()),
-        pythons=tuple(sorted(pythons, key=lambda tag: (len(tag), tag))),
+        pythons=in_order(pythons),
         python=",".join(sorted(wheel.pythons)),
         archs=_archs(found, notes),
         dispatch=keys,
@@ -95,6 +95,11 @@ def take(
         notes=tuple(notes),
     )
     return Taken(release=release, symbols=symbols)
+
+
+def in_order(tags: Iterable[str]) -> tuple[str, ...]:
+    """Python tags, ``cp39`` before ``cp310``."""
+    return tuple(sorted(tags, key=lambda tag: (len(tag.rstrip("t")), tag)))
 
 
 def _read_part(part: Part, found: _Found, path: Path, head: int) -> None:

@@ -41,7 +41,9 @@ class Line:
             for piece in response.iter_content(CHUNK):
                 data += piece
                 if len(data) > MOST_BYTES:
-                    raise InfrastructureError(f"a page of over {MOST_BYTES} bytes", where=_named(url))
+                    raise InfrastructureError(
+                        f"a page of over {MOST_BYTES} bytes", where=_named(url)
+                    )
             self.received += len(data)
             return data.decode("utf-8", "replace"), response.headers.get("Content-Type", "")
 

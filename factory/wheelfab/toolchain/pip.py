@@ -19,6 +19,7 @@ _NO_DISK = re.compile(r"No space left on device|Errno 28\b|Disk quota exceeded")
 _TRANSPORT = {"cert": "PIP_CERT", "client-cert": "PIP_CLIENT_CERT", "proxy": "PIP_PROXY"}
 _LEVELS = ("global", "user", "site", ":env:")  # pip's own order: the last one counts
 _TIMEOUT = 3600.0
+_DEFAULT_INDEX = re.compile(r"--index-url <url>.*?\(default\s+(https?://[^\s)]+)\)", re.DOTALL)
 
 
 def user_environment(temporary: Path) -> dict[str, str]:
@@ -104,13 +105,41 @@ def transport_settings() -> Mapping[str, str]:
     return transport_from(done.stdout) if done.ok else {}
 
 
+@cache
+def index_url() -> str:
+    """The index that the user's pip asks first: its setting, or what pip has built in.
+
+    Raises ``ToolchainError`` when neither can be told.
+    """
+    pip = (sys.executable, "-m", "pip")
+    done = run((*pip, "config", "list"), env=fetch_environment(), timeout=60)
+    if chosen := index_from(done.stdout):
+        return chosen
+    done = run((*pip, "download", "--help"), env=fetch_environment({"COLUMNS": "200"}), timeout=60)
+    built_in = _DEFAULT_INDEX.search(done.stdout)
+    if built_in is None:
+        raise ToolchainError(
+            "pip does not say which index it asks", where=sys.executable, next_step="name one"
+        )
+    return built_in.group(1)
+
+
+def index_from(listing: str) -> str | None:
+    """The index that ``pip config list`` names, if it does."""
+    return _settings(listing, {"index-url": "index"}).get("index")
+
+
 def transport_from(listing: str) -> Mapping[str, str]:
     """The settings of ``pip config list`` that say how to reach the network."""
+    return _settings(listing, _TRANSPORT)
+
+
+def _settings(listing: str, wanted: Mapping[str, str]) -> Mapping[str, str]:
     found: dict[str, tuple[int, str]] = {}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
         level, _, option = name.rpartition(".")
-        variable = _TRANSPORT.get(option)
+        variable = wanted.get(option)
         if variable and level in _LEVELS and value[:1] in ("'", '"'):
             ranked = (_LEVELS.index(level), str(ast.literal_eval(value)))
             found[variable] = max(found.get(variable, ranked), ranked)
