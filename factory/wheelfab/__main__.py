@@ -41,7 +41,11 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("names", nargs="*", help="variants or cells; all by default")
         _add_debug(command)
     _add_loops(sub)
-    _add(sub, "compat", commands.compat_command)
+
+    compat = _add(sub, "compat", commands.compat_command)
+    compat.add_argument("wheels", nargs="*", help="wheels; without any, all that the matrix built")
+    compat.add_argument("--atlas", help="another atlas than wheelfab's own")
+    _add_atlas(sub)
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
     publish = _add(sub, "publish", commands.publish_command)
@@ -123,6 +127,15 @@ def _add(
     added.add_argument("--json", action="store_true", help="the same facts for a machine")
     added.set_defaults(command=command)
     return added
+
+
+def _add_atlas(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    atlas = _add(sub, "atlas", commands.atlas_command)
+    atlas.add_argument("action", choices=["update"], help="what to do with it")
+    atlas.add_argument("--index", help="a package index; by default the one that pip asks")
+    atlas.add_argument("--platform", default="linux-x86_64", help="as linux-aarch64")
+    atlas.add_argument("--release", nargs="*", default=[], help="torch releases; all by default")
+    atlas.add_argument("--into", help="the file; by default the atlas that wheelfab comes with")
 
 
 def _add_debug(command: argparse.ArgumentParser) -> None:

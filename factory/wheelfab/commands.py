@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -166,7 +167,10 @@ def gpu_loop_command(options: Namespace) -> None:
 
 
 def compat_command(options: Namespace) -> None:
-    """Write and show the compatibility table of what was built and looped."""
+    """On which torch releases the given wheels load; without any, the table of what was built."""
+    if options.wheels:
+        _compat_of_wheels(options)
+        return
     from wheelfab.compat import show_table, tabulate, write_table
 
     matrix, cells, expansion = _cells(options.matrix, ())
@@ -176,6 +180,46 @@ def compat_command(options: Namespace) -> None:
         console.result_json(table)
     else:
         show_table(table)
+
+
+def _compat_of_wheels(options: Namespace) -> None:
+    from wheelfab.atlas import read_atlas
+    from wheelfab.atlas.show import plain_answers, show_answers
+    from wheelfab.atlas.wheels import ask
+
+    atlas = read_atlas(Path(options.atlas) if options.atlas else None)
+    reports = [ask(atlas, Path(wheel)) for wheel in options.wheels]
+    if options.json:
+        console.result_json(plain_answers(reports))
+    else:
+        show_answers(reports)
+
+
+def atlas_command(options: Namespace) -> None:
+    """Read torch releases from an index into the symbol atlas; finished ones are kept."""
+    from packaging.version import InvalidVersion, Version
+
+    from wheelfab.atlas.show import show_steps
+    from wheelfab.atlas.update import UpdateOptions, update_atlas
+    from wheelfab.store import Store, default_root
+
+    try:
+        releases = tuple(Version(text) for text in options.release)
+    except InvalidVersion as error:
+        raise UsageError(str(error), where="--release", next_step="name one as 2.4.1") from error
+    chosen = UpdateOptions(index=options.index, platform=options.platform, releases=releases)
+    if options.into:
+        chosen = replace(chosen, into=Path(options.into))
+    steps = update_atlas(chosen, Store(default_root()))
+    if options.json:
+        console.result_json(steps)
+    else:
+        show_steps(steps)
+    failed = [str(step.version) for step in steps if not step.complete]
+    if failed:
+        raise InfrastructureError(
+            f"not or not wholly read: {', '.join(failed)}", next_step="see the reasons above"
+        )
 
 
 def index_command(options: Namespace) -> None:

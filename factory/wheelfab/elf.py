@@ -64,6 +64,7 @@ class Section:
     name: str
     type: int
     flags: int
+    address: int
     offset: int
     size: int
     link: int
@@ -258,6 +259,7 @@ class _Reader:
                 name=self._string(start, size, header[0]) if size else "",
                 type=header[1],
                 flags=header[2],
+                address=header[3],
                 offset=header[4],
                 size=header[5],
                 link=header[6],

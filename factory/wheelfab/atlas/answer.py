@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from packaging.specifiers import SpecifierSet
+
 from wheelfab.atlas.atlas import Atlas
 from wheelfab.atlas.names import is_shim, is_torch
+from wheelfab.atlas.registration import NO_KEYS, Keys
 from wheelfab.atlas.release import Release
 
 
@@ -37,18 +40,6 @@ class Answer:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Keys:
-    """The numbers of the dispatch keys that a classic library registers kernels under.
-
-    ``read`` is false where its code has registrations whose number could not be made out.
-    """
-
-    numbers: frozenset[int] = frozenset()
-    read: bool = True
-
-
-NO_KEYS = Keys()
 # What needs these finds them beside torch or not at all.
 _OF_TORCH = ("libtorch", "libc10", "libshm", "libcaffe2")
 _OF_CUDA = ("libcud", "libcu", "libnv", "libnccl")
@@ -70,13 +61,15 @@ def answer(
     *,
     needed: Collection[str] | None = None,
     keys: Keys = NO_KEYS,
+    allowed: SpecifierSet | None = None,
 ) -> tuple[Answer, ...]:
     """What becomes of a library on each release of the atlas, oldest first.
 
     ``undefined`` are its undefined symbols that are not weak (others than torch's are left out),
     ``needed`` its DT_NEEDED: a symbol counts only where the loader looks for it. Without it every
-    library of torch is looked into. ``kind`` is computed where it is not given; on a classic
-    library, ``keys`` are its dispatch keys by number.
+    library of torch is looked into. ``kind`` is computed where it is not given. Of a classic
+    library, ``keys`` are its dispatch keys by number, and ``allowed`` (what METADATA requires of
+    torch) decides which release they are of where the symbols do not.
     """
     names = sorted({name for name in undefined if is_torch(name)})
     chosen = kind or kind_of(names)
@@ -86,7 +79,7 @@ def answer(
         _by_symbols(release, names, {name: where[name][number] for name in names}, needs)
         for number, release in enumerate(atlas.releases)
     ]
-    return tuple(_by_keys(answers, keys) if chosen is Kind.CLASSIC else answers)
+    return tuple(_by_keys(answers, keys, allowed) if chosen is Kind.CLASSIC else answers)
 
 
 def _by_symbols(
@@ -144,38 +137,39 @@ def _other_cuda(release: Release, needed: Iterable[str]) -> str:
     return ""
 
 
-def _by_keys(answers: Iterable[Answer], keys: Keys) -> Iterable[Answer]:
+def _by_keys(
+    answers: Iterable[Answer], keys: Keys, allowed: SpecifierSet | None
+) -> Iterable[Answer]:
     """Of the releases whose symbols fit, those on which the numbers mean what was compiled.
 
-    The numbers come from one release's header. Where all that fit agree on the names of the
-    numbers used, each is that release or as good as it. Otherwise a numbering in which one of the
-    numbers is no key for kernels cannot be the one compiled against, and a kernel registered there
-    is never called: NotImplementedError.
+    The numbers are those of one release's header. A release on which one of them is no key for
+    kernels is not it, nor any release that names them likewise: a kernel registered there is never
+    called, and its operation raises NotImplementedError. Where several namings are left, what
+    METADATA allows decides, or nothing does.
     """
     answers = tuple(answers)
     fitting = [item.release for item in answers if item.verdict is Verdict.LOADS]
-    meanings = {release.version: _meaning(release, keys) for release in fitting}
-    sound = {names for names in meanings.values() if names and all(map(_takes_kernels, names))}
-    layouts = {release.dispatch for release in fitting}
+    names = {release.version: _meaning(release, keys) for release in fitting}
+    sound = {meaning for meaning in names.values() if all(map(_takes_kernels, meaning))}
+    if len(sound) > 1 and allowed is not None:
+        pinned = {names[r.version] for r in fitting if allowed.contains(r.version)} & sound
+        sound = pinned if len(pinned) == 1 else sound
+    unread = not keys.read and len({release.dispatch for release in fitting}) > 1
     for item in answers:
-        names = meanings.get(item.release.version)
-        if item.verdict is not Verdict.LOADS or (not keys.numbers and keys.read):
+        meaning = names.get(item.release.version)
+        if meaning is None or not (keys.numbers or unread):
             yield item
-        elif not keys.read and len(layouts) > 1:
-            reason = "it loads, but the numbers of dispatch keys differ among the releases it loads"
-            yield _answer(
-                item.release, Verdict.UNKNOWN, f"{reason} on, and its own are not legible"
-            )
-        elif not names:
-            yield item
-        elif names not in sound:
-            bad = sorted(name for name in names if not _takes_kernels(name))
+        elif unread:
+            reason = "loads, but its dispatch keys, which differ among the releases it loads on"
+            yield _answer(item.release, Verdict.UNKNOWN, f"{reason}, could not be read")
+        elif meaning not in sound:
             numbers = ", ".join(map(str, sorted(keys.numbers)))
-            reason = f"loads, but its operations raise NotImplementedError: dispatch keys {numbers}"
-            yield _answer(item.release, Verdict.FAILS, f"{reason} mean {', '.join(bad)} here")
+            reason = "loads, but operations raise NotImplementedError: its kernels are for"
+            here = f"dispatch keys {numbers}, here {', '.join(meaning)}"
+            yield _answer(item.release, Verdict.FAILS, f"{reason} {here}")
         elif len(sound) > 1:
-            reason = f"loads, and registers for {', '.join(names)} here, for another elsewhere"
-            yield _answer(item.release, Verdict.UNKNOWN, f"{reason}: which was meant is not told")
+            reason = f"loads, with kernels for {', '.join(meaning)} here and for others elsewhere"
+            yield _answer(item.release, Verdict.UNKNOWN, f"{reason}: nothing says which is meant")
         else:
             yield item
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import requests
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from wheelfab.atlas.index import ACCEPT, MOST_BYTES
 from wheelfab.errors import InfrastructureError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CHUNK = 1 << 20
 _TIMEOUT = (20.0, 120.0)  # seconds to connect, and between two pieces
@@ -87,33 +91,36 @@ class RemoteFile(io.RawIOBase):
             self.size = int(total)
 
     def readable(self) -> bool:
+        """It is."""
         return True
 
     def seekable(self) -> bool:
+        """It is, at the price of another request."""
         return True
 
     def tell(self) -> int:
+        """Where the next byte comes from."""
         return self.position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As every file's; raises ``OSError`` for a place before the beginning."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.size}[whence]
         if base + offset < 0:
             raise OSError("before the beginning of the file")
         self.position = base + offset
         return self.position
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            size = self.size - self.position
-        size = max(0, min(size, self.size - self.position))
-        pieces = bytearray()
-        while len(pieces) < size:
-            piece = self._some(size - len(pieces))
-            pieces += piece
-            self.position += len(piece)
-        return bytes(pieces)
+    def readinto(self, buffer: Buffer) -> int:
+        """Fill ``buffer`` with what comes next; raises ``InfrastructureError``."""
+        view = memoryview(buffer).cast("B")
+        most = max(0, min(len(view), self.size - self.position))
+        piece = self._some(most) if most else b""
+        view[: len(piece)] = piece
+        self.position += len(piece)
+        return len(piece)
 
     def close(self) -> None:
+        """Let go of the server."""
         self._drop()
         super().close()
 
@@ -129,7 +136,7 @@ class RemoteFile(io.RawIOBase):
                 self._at = self.position
             try:
                 piece = cast("bytes", self._answer.raw.read(most))
-            except (OSError, RequestException, _broken()) as error:
+            except (OSError, HTTPError) as error:
                 reason, piece = _why(error), b""
             if piece:
                 self._at += len(piece)
@@ -142,12 +149,6 @@ class RemoteFile(io.RawIOBase):
         if self._answer is not None:
             self._answer.close()
             self._answer = None
-
-
-def _broken() -> type[Exception]:
-    from urllib3.exceptions import HTTPError
-
-    return HTTPError
 
 
 def _named(url: str) -> str:

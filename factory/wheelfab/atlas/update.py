@@ -7,6 +7,7 @@ import lzma
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import BufferedReader
 from pathlib import Path
 
 from packaging.version import Version
@@ -24,7 +25,7 @@ from wheelfab.atlas.index import IndexedWheel, read_page
 from wheelfab.atlas.members import StreamedWheel, ranged_members
 from wheelfab.atlas.release import Checked, Release
 from wheelfab.atlas.take import Taken, in_order, is_wanted, take
-from wheelfab.atlas.transfer import Line, NoRangesError, RemoteFile
+from wheelfab.atlas.transfer import CHUNK, Line, NoRangesError, RemoteFile
 from wheelfab.errors import FactoryError, FormatError, UsageError
 from wheelfab.records import canonical_json, digest, write_bytes
 from wheelfab.store import Store
@@ -187,7 +188,11 @@ def read_wheel(line: Line, wheel: IndexedWheel, pythons: frozenset[str]) -> Take
     """
     try:
         with RemoteFile(line, wheel.url) as file:
-            item = take(wheel, ranged_members(file, file.size, is_wanted), pythons=pythons)
+            item = take(
+                wheel,
+                ranged_members(BufferedReader(file, CHUNK), file.size, is_wanted),
+                pythons=pythons,
+            )
             return replace(item, release=replace(item.release, size=file.size))
     except NoRangesError:
         console.note("the server gives whole files only: reading it in one stream")

@@ -1,0 +1,120 @@
+"""Small bindings built against a torch release, and what becomes of them on another one."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.version import Version
+
+from wheelfab.atlas import Answer, Atlas, Verdict, answer, read_keys
+from wheelfab.elf import mapped, parse_elf
+from wheelfab.loops.interpreter import Interpreter, find_interpreter
+from wheelfab.loops.site import link_tree, torch_site
+from wheelfab.run import tool_environment
+from wheelfab.store import Store
+from wheelfab.toolchain import torch_facts
+from wheelfab.toolchain.torch import TorchTree, torch_tree
+
+SOURCES = Path(__file__).parent / "atlas"
+INDEX = "https://download.pytorch.org/whl/cpu"
+_TIMEOUT = 600
+_LOAD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import torch
+try:
+    torch.ops.load_library(sys.argv[2])
+except OSError as error:
+    print("no:", str(error).splitlines()[0])
+    sys.exit()
+x = torch.tensor([1.0, -2.5])
+try:
+    y = torch.ops.atlas.twice(x)
+except NotImplementedError as error:
+    print("NotImplementedError:", str(error).splitlines()[0])
+else:
+    assert y.tolist() == [2.0, -5.0], y
+    print("answers")
+"""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A torch release to build against and to load into."""
+
+    tree: TorchTree
+    interpreter: Interpreter
+    folder: Path
+
+
+def get_torch(store: Store, release: str, folder: Path) -> Torch:
+    """A release, fetched if the store has it not, with stubs for NVIDIA's libraries."""
+    version = Version(release)
+    tree = torch_tree(store, release=version, index=INDEX, fallback="pypi")
+    interpreter = find_interpreter(torch_facts(version).pythons)
+    assert interpreter is not None
+    site = torch_site(store, tree, interpreter, full=False)
+    for part in (tree.root, site.extra):
+        link_tree(part, folder)
+    return Torch(tree=tree, interpreter=interpreter, folder=folder)
+
+
+def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
+    """A binding of ``kind`` against the headers of ``torch``, for ``target`` and later ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / f"{kind}-{torch.tree.release}-{target}.so"
+    include = torch.tree.include
+    flags = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.tree.cxx11_abi)}"]
+    if target:
+        major, minor = map(int, target.split("."))
+        flags.append(f"-DTORCH_TARGET_VERSION={major << 56 | minor << 48:#x}")
+    standard = torch_facts(Version(torch.tree.release)).cxx
+    command = (
+        *("g++", f"-std={standard}", "-O2", "-shared", "-fPIC", "-w", *flags),
+        *("-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")),
+        *("-o", str(library), str(SOURCES / f"{kind}.cpp")),
+        *(f"-L{torch.tree.lib}", "-Wl,--unresolved-symbols=ignore-all"),
+        *("-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    return library
+
+
+def load(torch: Torch, library: Path) -> str:
+    """What really happens: ``answers``, ``no: …`` or ``NotImplementedError: …``."""
+    done = subprocess.run(
+        (str(torch.interpreter.path), "-I", "-c", _LOAD, str(torch.folder), str(library)),
+        env=tool_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def ask(atlas: Atlas, library: Path) -> dict[str, Answer]:
+    """What the atlas says, by release."""
+    with mapped(library) as data:
+        elf = parse_elf(data, where=str(library))
+        keys = read_keys(data, elf)
+    undefined = [symbol.name for symbol in elf.undefined if not symbol.weak]
+    answers = answer(atlas, undefined, needed=elf.needed, keys=keys)
+    return {str(item.release.version): item for item in answers}
+
+
+def agrees(said: Answer, happened: str) -> bool:
+    """Whether an answer of the atlas is what happened; a doubt agrees with nothing."""
+    match said.verdict:
+        case Verdict.LOADS:
+            return happened == "answers"
+        case Verdict.FAILS if said.missing:
+            return any(name in happened for name in said.missing)
+        case Verdict.FAILS:
+            return happened.startswith("NotImplementedError")
+        case Verdict.UNKNOWN:
+            return False
