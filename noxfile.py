@@ -13,6 +13,7 @@
 #     "pip>=23.2",
 #     "platformdirs>=4.2",
 #     "pydantic>=2.9",
+#     "requests>=2.32",
 #     "rich>=13.9",
 #     "scikit-build-core>=1.1",
 #     "tomlkit>=0.13",

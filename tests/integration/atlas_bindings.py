@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from wheelfab.atlas import Answer, Atlas, Verdict, answer, read_keys
 from wheelfab.elf import mapped, parse_elf
 from wheelfab.loops.interpreter import Interpreter, find_interpreter
 from wheelfab.loops.site import link_tree, torch_site
+from wheelfab.loops.stubs import make_stubs, read_libraries, stubs_for
 from wheelfab.run import tool_environment
 from wheelfab.store import Store
 from wheelfab.toolchain import torch_facts
 from wheelfab.toolchain.torch import TorchTree, torch_tree
 
 SOURCES = Path(__file__).parent / "atlas"
+COMMON = "2.13.0"
 INDEX = "https://download.pytorch.org/whl/cpu"
 _TIMEOUT = 600
 _LOAD = """
@@ -27,7 +31,7 @@ import torch
 try:
     torch.ops.load_library(sys.argv[2])
 except OSError as error:
-    print("no:", str(error).splitlines()[0])
+    print("no:", error, error.__cause__ or "")
     sys.exit()
 x = torch.tensor([1.0, -2.5])
 try:
@@ -50,14 +54,24 @@ class Torch:
 
 
 def get_torch(store: Store, release: str, folder: Path) -> Torch:
-    """A release, fetched if the store has it not, with stubs for NVIDIA's libraries."""
+    """A release that can be imported from ``folder``, with stubs for NVIDIA's libraries.
+
+    Nothing is compiled beforehand. What torch itself requires comes from the site of one release for all.
+    """
     version = Version(release)
     tree = torch_tree(store, release=version, index=INDEX, fallback="pypi")
     interpreter = find_interpreter(torch_facts(version).pythons)
     assert interpreter is not None
-    site = torch_site(store, tree, interpreter, full=False)
-    for part in (tree.root, site.extra):
-        link_tree(part, folder)
+    common = torch_tree(store, release=Version(COMMON), index=INDEX, fallback="pypi")
+    site = torch_site(store, common, interpreter, full=False)
+    for part in sorted(site.extra.iterdir()):
+        if part.is_dir() and part.name not in ("torch", "torchgen", "functorch"):
+            link_tree(part, folder / part.name)
+        elif part.is_file():
+            shutil.copy2(part, folder / part.name)
+    link_tree(tree.root, folder)
+    with tempfile.TemporaryDirectory() as work:
+        make_stubs(stubs_for(read_libraries(tree.root)), folder / "torch" / "lib", Path(work))
     return Torch(tree=tree, interpreter=interpreter, folder=folder)
 
 
@@ -87,7 +101,7 @@ def load(torch: Torch, library: Path) -> str:
     """What really happens: ``answers``, ``no: …`` or ``NotImplementedError: …``."""
     done = subprocess.run(
         (str(torch.interpreter.path), "-I", "-c", _LOAD, str(torch.folder), str(library)),
-        env=tool_environment(),
+        env={**tool_environment(), "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         check=False,

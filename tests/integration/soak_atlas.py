@@ -11,10 +11,10 @@ from wheelfab.store import Store, default_root
 
 from .atlas_bindings import agrees, ask, build, get_torch, load
 
-RELEASES = ("2.4.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1")
+RELEASES = ("2.4.1", "2.5.1", "2.10.0", "2.12.1", "2.13.0", "2.14.1")
 BINDINGS = (
-    *(("classic", release, "") for release in ("2.4.1", "2.10.0", "2.12.1", "2.13.0", "2.14.1")),
-    *(("stable", "2.13.0", target) for target in ("2.9", "2.10", "2.11", "2.13")),
+    *(("classic", release, "") for release in ("2.4.1", "2.12.1", "2.13.0")),
+    *(("stable", "2.13.0", target) for target in ("2.9", "2.10", "2.13")),
 )
 
 

@@ -23,12 +23,16 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedWheel:
-    """A wheel as an index lists it; ``sha256`` and ``size`` where the index says them."""
+    """A wheel as an index lists it; ``sha256`` and ``size`` where the index says them.
+
+    ``build`` is the build number in its name: of two wheels installers take the higher one.
+    """
 
     name: str
     url: str
     version: Version
     tags: frozenset[Tag]
+    build: tuple[int, str] | tuple[()] = ()
     sha256: str | None = None
     size: int | None = None
 
@@ -88,10 +92,12 @@ def _wheel(file: _File, page: str) -> IndexedWheel | None:
     parts = urlsplit(url)
     name = unquote(parts.path.rpartition("/")[2])
     try:
-        _, version, _, tags = parse_wheel_filename(name)
+        _, version, build, tags = parse_wheel_filename(name)
     except InvalidWheelFilename:
         return None
     if parts.scheme not in ("http", "https"):
         return None
     known = sha256 if sha256 and _SHA256.match(sha256) else None
-    return IndexedWheel(name=name, url=url, version=version, tags=tags, sha256=known, size=size)
+    return IndexedWheel(
+        name=name, url=url, version=version, tags=tags, build=build, sha256=known, size=size
+    )

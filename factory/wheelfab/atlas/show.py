@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from wheelfab import console
 from wheelfab.atlas.demangle import demangle
-from wheelfab.atlas.update import Step
 from wheelfab.atlas.wheels import Binding, WheelAnswer, WheelReport
+
+if TYPE_CHECKING:
+    from wheelfab.atlas.update import Step
 
 SCHEMA = 1
 _FIRST = 3  # missing symbols that a table names
@@ -21,8 +24,8 @@ def show_answers(reports: Iterable[WheelReport]) -> None:
         if report.since is not None:
             title += f", loads from torch {report.since} on"
         rows = [
-            (item.release.build, str(item.verdict), _allowed(item), _why(item))
-            for item in report.answers
+            (_builds(items), str(items[0].verdict), _allowed(items[0]), _why(items[0]))
+            for items in _alike(report.answers)
         ]
         if rows:
             console.table(("torch", "verdict", "METADATA", "why"), rows, title=title)
@@ -52,6 +55,20 @@ def show_steps(steps: Sequence[Step]) -> None:
     title = f"{total:.0f} MB in {sum(step.seconds for step in steps):.0f} s"
     columns = ("torch", "from", "transferred", "time", "checked", "not read")
     console.table(columns, rows, title=title)
+
+
+def _alike(answers: Sequence[WheelAnswer]) -> list[list[WheelAnswer]]:
+    """Runs of releases that are answered in the same words."""
+
+    def same(item: WheelAnswer) -> object:
+        return item.verdict, item.allowed, item.missing, item.reason
+
+    return [list(items) for _, items in groupby(answers, key=same)]
+
+
+def _builds(items: Sequence[WheelAnswer]) -> str:
+    first, last = items[0].release.build, items[-1].release.build
+    return first if len(items) == 1 else f"{first} to {last}"
 
 
 def _why(item: WheelAnswer) -> str:

@@ -93,7 +93,7 @@ def update_atlas(options: UpdateOptions, store: Store) -> tuple[Step, ...]:
 def find_wheels(line: Line, options: UpdateOptions) -> Mapping[Version, Sequence[IndexedWheel]]:
     """The final releases from 2.1 on with their wheels for the platform, the one to read first.
 
-    Wheels that differ in the Python alone are one build. Raises ``InfrastructureError`` when the
+    Wheels that differ in the Python alone are one build; of build numbers, the highest counts. Raises ``InfrastructureError`` when the
     index does not answer, ``FormatError`` when it is none.
     """
     url = f"{(options.index or pip.index_url()).rstrip('/')}/torch/"
@@ -102,10 +102,17 @@ def find_wheels(line: Line, options: UpdateOptions) -> Mapping[Version, Sequence
         release = Version(wheel.version.public)
         if wheel.fits(options.platform) and release >= OLDEST and not release.is_prerelease:
             found.setdefault(release, []).append(wheel)
-    return {
-        release: sorted(wheels, key=lambda wheel: (_PYTHON not in wheel.pythons, wheel.name))
-        for release, wheels in sorted(found.items())
-    }
+    return {release: _in_order(wheels) for release, wheels in sorted(found.items())}
+
+
+def _in_order(wheels: Iterable[IndexedWheel]) -> list[IndexedWheel]:
+    """For one Python first, the highest build number of it before the others."""
+    newest = sorted(sorted(wheels, key=lambda wheel: wheel.name), key=_build, reverse=True)
+    return sorted(newest, key=lambda wheel: _PYTHON not in wheel.pythons)
+
+
+def _build(wheel: IndexedWheel) -> tuple[int, str]:
+    return wheel.build or (-1, "")
 
 
 def _present(options: UpdateOptions) -> Iterable[Taken]:
