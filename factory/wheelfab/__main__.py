@@ -42,9 +42,6 @@ def parser() -> argparse.ArgumentParser:
         _add_debug(command)
     _add_loops(sub)
 
-    compat = _add(sub, "compat", commands.compat_command)
-    compat.add_argument("wheels", nargs="*", help="wheels; without any, all that the matrix built")
-    compat.add_argument("--atlas", help="another atlas than wheelfab's own")
     _add_atlas(sub)
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
@@ -130,6 +127,9 @@ def _add(
 
 
 def _add_atlas(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compat = _add(sub, "compat", commands.compat_command)
+    compat.add_argument("wheels", nargs="*", help="wheels; without any, all that the matrix built")
+    compat.add_argument("--atlas", help="another atlas than wheelfab's own")
     atlas = _add(sub, "atlas", commands.atlas_command)
     atlas.add_argument("action", choices=["update"], help="what to do with it")
     atlas.add_argument("--index", help="a package index; by default the one that pip asks")

@@ -109,7 +109,8 @@ def _by_symbols(
     other = _other_cuda(release, needed or frozenset())
     if other:
         return _answer(release, Verdict.UNKNOWN, other)
-    return _answer(release, Verdict.LOADS, f"all {len(names)} symbols are there")
+    found = f"all {len(names)} symbols are there" if names else "it wants no symbol of torch's"
+    return _answer(release, Verdict.LOADS, found)
 
 
 def _absent(release: Release, needed: Iterable[str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ CHUNK = 1 << 20
 Wanted = Callable[[str], bool]
 _LOCAL = struct.Struct("<4s5H3I2H")
 _FIRST, _CENTRAL, _DESCRIPTOR = b"PK\x03\x04", b"PK\x01\x02", b"PK\x07\x08"
+_END, _LONGEST_END = b"PK\x05\x06", 22 + 0xFFFF  # with the longest comment
 _ENCRYPTED, _SIZES_FOLLOW = 0x1, 0x8
 _LONG = 0xFFFFFFFF
 
@@ -100,7 +101,9 @@ class StreamedWheel:
         if signature != _CENTRAL:
             raise FormatError("not a zip archive that can be read from its beginning")
         while self._more():
-            self._buffer = b""
+            self._buffer = self._buffer[-_LONGEST_END:]
+        if _END not in self._buffer:
+            raise FormatError("truncated: the archive has no end")
 
     def _more(self) -> bool:
         piece = next(self._pieces, b"")

@@ -93,8 +93,8 @@ def update_atlas(options: UpdateOptions, store: Store) -> tuple[Step, ...]:
 def find_wheels(line: Line, options: UpdateOptions) -> Mapping[Version, Sequence[IndexedWheel]]:
     """The final releases from 2.1 on with their wheels for the platform, the one to read first.
 
-    Wheels that differ in the Python alone are one build; of build numbers, the highest counts. Raises ``InfrastructureError`` when the
-    index does not answer, ``FormatError`` when it is none.
+    Wheels that differ in the Python alone are one build; of build numbers, the highest counts.
+    Raises ``InfrastructureError`` when the index does not answer, ``FormatError`` when it is none.
     """
     url = f"{(options.index or pip.index_url()).rstrip('/')}/torch/"
     found: dict[Version, list[IndexedWheel]] = {}
