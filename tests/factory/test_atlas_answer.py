@@ -41,7 +41,7 @@ def verdicts(made: Atlas, *names: str, **more: object) -> list[Verdict]:
         ("memcpy", False, False),
     ],
 )
-def test_whose_a_symbol_is(name: str, ours: bool, shim: bool) -> None:  # noqa: FBT001
+def test_whose_a_symbol_is(name: str, ours: bool, shim: bool) -> None:
     assert (is_torch(name), is_shim(name)) == (ours, shim)
 
 
@@ -69,6 +69,22 @@ def test_a_symbol_counts_only_where_the_loader_looks() -> None:
     assert "libtorch_cuda.so would have some" in item.reason
     assert verdicts(made, ADD, CUDA, needed=["libtorch_cpu.so", "libtorch_cuda.so"]) == [LOADS]
     assert verdicts(made, ADD, CUDA) == [LOADS]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_ZN3c105ErrorC1ENS_14SourceLocationESs", "old string ABI, 2.7.0+cu121 the C++11 one"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old string ABI, 2.7.0"),
+        ("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringE", "are missing"),
+        ("_ZN2at6Tensor5laterEv", "are missing"),
+    ],
+)
+def test_b03_string_abis_that_differ_are_named(name: str, words: str) -> None:
+    made = atlas((release("2.7.0"), {"libtorch_cpu.so": [ADD]}))
+    (item,) = answer(made, [ADD, name])
+    assert words in item.reason
+    assert ("string ABI" in words) == ("string ABI" in item.reason)
 
 
 def test_needs_of_needs_are_looked_into() -> None:

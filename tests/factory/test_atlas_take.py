@@ -85,7 +85,7 @@ def test_what_is_no_page() -> None:
 )
 def test_members_come_the_same_by_ranges_and_in_one_stream(
     members: dict[str, bytes],
-    seekable: bool,  # noqa: FBT001
+    seekable: bool,
     size: int,
 ) -> None:
     data = zipped(members, seekable=seekable)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,24 +25,35 @@ from wheelfab.toolchain.torch import TorchTree, torch_tree
 SOURCES = Path(__file__).parent / "atlas"
 COMMON = "2.13.0"
 INDEX = "https://download.pytorch.org/whl/cpu"
-_TIMEOUT = 600
+_TIMEOUT = 1800
 _LOAD = """
-import sys
+import json, os, sys
 sys.path.insert(0, sys.argv[1])
 import torch
-try:
-    torch.ops.load_library(sys.argv[2])
-except OSError as error:
-    print("no:", error, error.__cause__ or "")
-    sys.exit()
-x = torch.tensor([1.0, -2.5])
-try:
-    y = torch.ops.atlas.twice(x)
-except NotImplementedError as error:
-    print("NotImplementedError:", str(error).splitlines()[0])
-else:
-    assert y.tolist() == [2.0, -5.0], y
-    print("answers")
+
+def happened(library):
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        return f"no: {error} {error.__cause__ or ''}"
+    x = torch.tensor([1.0, -2.5])
+    try:
+        y = torch.ops.atlas.twice(x)
+    except NotImplementedError as error:
+        return "NotImplementedError: " + str(error).splitlines()[0]
+    return "answers" if y.tolist() == [2.0, -5.0] else f"wrong: {y}"
+
+found = []
+for library in sys.argv[2:]:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, happened(library).encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    _, status = os.wait()
+    with os.fdopen(reader, "rb") as pipe:
+        found.append(pipe.read().decode() or f"status {status}")
+print(json.dumps(found))
 """
 
 
@@ -56,7 +69,7 @@ class Torch:
 def get_torch(store: Store, release: str, folder: Path) -> Torch:
     """A release that can be imported from ``folder``, with stubs for NVIDIA's libraries.
 
-    Nothing is compiled beforehand. What torch itself requires comes from the site of one release for all.
+    Nothing is compiled beforehand, and what torch requires is the same for all.
     """
     version = Version(release)
     tree = torch_tree(store, release=version, index=INDEX, fallback="pypi")
@@ -97,10 +110,14 @@ def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
     return library
 
 
-def load(torch: Torch, library: Path) -> str:
-    """What really happens: ``answers``, ``no: …`` or ``NotImplementedError: …``."""
+def load(torch: Torch, libraries: Sequence[Path]) -> list[str]:
+    """What really happens to each library, in a process of its own forked after ``import torch``.
+
+    ``answers``, ``no: …`` or ``NotImplementedError: …``.
+    """
+    named = map(str, libraries)
     done = subprocess.run(
-        (str(torch.interpreter.path), "-I", "-c", _LOAD, str(torch.folder), str(library)),
+        (str(torch.interpreter.path), "-I", "-c", _LOAD, str(torch.folder), *named),
         env={**tool_environment(), "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
@@ -108,7 +125,8 @@ def load(torch: Torch, library: Path) -> str:
         timeout=_TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    found: list[str] = json.loads(done.stdout)
+    return found
 
 
 def ask(atlas: Atlas, library: Path) -> dict[str, Answer]:

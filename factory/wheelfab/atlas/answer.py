@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,6 +44,7 @@ class Answer:
 # What needs these finds them beside torch or not at all.
 _OF_TORCH = ("libtorch", "libc10", "libshm", "libcaffe2")
 _OF_CUDA = ("libcud", "libcu", "libnv", "libnccl")
+_OLD_STRING = re.compile(r"_ZN.*[EKRO_]Ss(?=[A-Z0-9_bijlmdfv]|$)")  # std::string before C++11's
 _DRIVER = ("libcuda.so", "libnvidia-")
 
 
@@ -99,7 +101,7 @@ def _by_symbols(
     )
     if missing and release.complete:
         beyond = sorted({library for name in missing for library in where[name]})
-        reason = f"{len(missing)} of {len(names)} symbols are missing"
+        reason = f"{len(missing)} of {len(names)} symbols are missing{_abis(release, names)}"
         if beyond:
             reason += f"; {', '.join(beyond)} would have some, and is not among what it needs"
         return _answer(release, Verdict.FAILS, reason, missing)
@@ -111,6 +113,16 @@ def _by_symbols(
         return _answer(release, Verdict.UNKNOWN, other)
     found = f"all {len(names)} symbols are there" if names else "it wants no symbol of torch's"
     return _answer(release, Verdict.LOADS, found)
+
+
+def _abis(release: Release, names: Collection[str]) -> str:
+    """What is to be said of string ABIs where a library and a release have not the same one."""
+    new = any("cxx11" in name for name in names)
+    old = not new and any(_OLD_STRING.search(name) for name in names)
+    if release.cxx11_abi is None or not (new or old) or new == release.cxx11_abi:
+        return ""
+    mine, theirs = ("C++11", "old") if new else ("old", "C++11")
+    return f" (it has the {mine} string ABI, {release.build} the {theirs} one)"
 
 
 def _absent(release: Release, needed: Iterable[str]) -> tuple[str, ...]:
