@@ -29,8 +29,8 @@ def report(folder: Path, **libraries: bytes) -> WheelReport:
     return ask(MADE, make_wheel(folder, files=files, requires_dist=("torch>=2.5",)))
 
 
-def library(*undefined: str, **more: tuple[str, ...]) -> bytes:
-    return make_library(undefined=undefined, needed=["libtorch_cpu.so"], **more)
+def library(*undefined: str, weak: tuple[str, ...] = ()) -> bytes:
+    return make_library(undefined=undefined, needed=["libtorch_cpu.so"], weak=weak)
 
 
 def test_b01_a_wheel_and_its_releases(tmp_path: Path) -> None:

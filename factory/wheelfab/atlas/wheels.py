@@ -185,6 +185,6 @@ def _notes(
     for binding in bindings:
         if not binding.keys.read:
             yield f"{binding.name}: the dispatch keys of its kernels could not be read"
-    for item in answers:
-        if bindings and item.allowed and item.verdict is Verdict.FAILS:
-            yield f"METADATA allows torch {item.release.version}, on which it fails"
+    bad = [str(i.release.version) for i in answers if i.allowed and i.verdict is Verdict.FAILS]
+    if bindings and bad:
+        yield f"METADATA allows torch {', '.join(bad)}, on which it fails"
