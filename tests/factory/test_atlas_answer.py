@@ -138,7 +138,7 @@ def test_a_kernel_under_a_number_that_is_no_backend_never_answers(shifted: Atlas
     assert (first.verdict, second.verdict) == (FAILS, LOADS)
     assert first.missing == ()
     assert "NotImplementedError" in first.reason
-    assert "StartOfDenseBackends, CPU" in first.reason
+    assert "keys 3, 4 are StartOfDenseBackends, CPU here, where CPU, CUDA was meant" in first.reason
 
 
 def test_numbers_that_mean_something_on_both_are_settled_by_metadata(shifted: Atlas) -> None:
@@ -147,6 +147,16 @@ def test_numbers_that_mean_something_on_both_are_settled_by_metadata(shifted: At
     old = SpecifierSet("<2.13")
     assert verdicts(shifted, ADD, keys=keys, allowed=old) == [LOADS, FAILS]
     assert verdicts(shifted, ADD, keys=keys, allowed=SpecifierSet(">=2")) == [UNKNOWN, UNKNOWN]
+
+
+def test_nobody_registers_for_hip() -> None:
+    later = (*LATER_KEYS[:5], "HIP", "Meta")
+    made = atlas(
+        (release("2.12.1", dispatch=KEYS), {"libtorch_cpu.so": [ADD]}),
+        (release("2.13.0", dispatch=later), {"libtorch_cpu.so": [ADD]}),
+    )
+    keys = Keys(numbers=frozenset({KEYS.index("CPU"), KEYS.index("CUDA")}))
+    assert verdicts(made, ADD, keys=keys) == [LOADS, FAILS]
 
 
 def test_numbers_that_could_not_be_read(shifted: Atlas) -> None:

@@ -98,8 +98,21 @@ def test_constants_before_other_calls_do_not_count() -> None:
     assert Made(code + b"\x90" * 600 + call(DEF, at=len(code) + 600)).read() == NO_KEYS
 
 
+def test_a_one_for_another_call_is_no_kernel() -> None:
+    other = call(IMPL, target=TEXT + 900)
+    assert Made(other + call(DEF, at=len(other)) + b"\x90" * 1000).read() == NO_KEYS
+
+
 def test_definitions_alone_have_no_keys() -> None:
     assert Made(call(DEF)).read() == NO_KEYS
+
+
+def test_a_number_that_is_stored_without_its_flag() -> None:
+    apart = b"\x66\xc7\x45\xfa\x33\x00"  # movw $0x33, -6(%rbp)
+    assert Made(call(apart + b"\x90" * 9 + IMPL)).read() == Keys(numbers=frozenset({0x33}))
+    assert Made(call(apart + DEF)).read() == NO_KEYS
+    by_register = b"\xb8\x90\x00\x00\x00" + b"\x90" * 12 + b"\x66\x89\x44\x24\x1c"
+    assert Made(call(by_register + IMPL)).read() == Keys(numbers=frozenset({0x90}))
 
 
 def test_a_kernel_without_a_legible_number_is_said_so() -> None:

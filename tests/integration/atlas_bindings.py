@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from wheelfab.atlas import Answer, Atlas, Verdict, answer, read_keys
@@ -23,6 +24,7 @@ from wheelfab.toolchain import torch_facts
 from wheelfab.toolchain.torch import TorchTree, torch_tree
 
 SOURCES = Path(__file__).parent / "atlas"
+SOURCE = {"classic": "classic.cpp", "cpu": "classic.cpp", "stable": "stable.cpp"}
 COMMON = "2.13.0"
 INDEX = "https://download.pytorch.org/whl/cpu"
 _TIMEOUT = 1800
@@ -89,11 +91,16 @@ def get_torch(store: Store, release: str, folder: Path) -> Torch:
 
 
 def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
-    """A binding of ``kind`` against the headers of ``torch``, for ``target`` and later ones."""
+    """A binding against the headers of ``torch``; a stable one for ``target`` and later releases.
+
+    ``kind``: ``classic`` for CPU and CUDA, ``cpu`` for the CPU alone, ``stable`` for both.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{kind}-{torch.tree.release}-{target}.so"
     include = torch.tree.include
     flags = [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.tree.cxx11_abi)}"]
+    if kind == "cpu":
+        flags.append("-DCPU_ONLY")
     if target:
         major, minor = map(int, target.split("."))
         flags.append(f"-DTORCH_TARGET_VERSION={major << 56 | minor << 48:#x}")
@@ -101,7 +108,7 @@ def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
     command = (
         *("g++", f"-std={standard}", "-O2", "-shared", "-fPIC", "-w", *flags),
         *("-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")),
-        *("-o", str(library), str(SOURCES / f"{kind}.cpp")),
+        *("-o", str(library), str(SOURCES / SOURCE[kind])),
         *(f"-L{torch.tree.lib}", "-Wl,--unresolved-symbols=ignore-all"),
         *("-Wl,--no-as-needed", "-ltorch_cpu", "-lc10"),
     )
@@ -113,7 +120,7 @@ def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
 def load(torch: Torch, libraries: Sequence[Path]) -> list[str]:
     """What really happens to each library, in a process of its own forked after ``import torch``.
 
-    ``answers``, ``no: …`` or ``NotImplementedError: …``.
+    ``answers``, ``no: …``, ``NotImplementedError: …``, or ``wrong: …``: another device's kernel did.
     """
     named = map(str, libraries)
     done = subprocess.run(
@@ -129,13 +136,14 @@ def load(torch: Torch, libraries: Sequence[Path]) -> list[str]:
     return found
 
 
-def ask(atlas: Atlas, library: Path) -> dict[str, Answer]:
-    """What the atlas says, by release."""
+def ask(atlas: Atlas, library: Path, built_on: str) -> dict[str, Answer]:
+    """What the atlas says, by release, of a library whose wheel requires what it was built on."""
     with mapped(library) as data:
         elf = parse_elf(data, where=str(library))
         keys = read_keys(data, elf)
     undefined = [symbol.name for symbol in elf.undefined if not symbol.weak]
-    answers = answer(atlas, undefined, needed=elf.needed, keys=keys)
+    allowed = SpecifierSet(f"=={built_on}")
+    answers = answer(atlas, undefined, needed=elf.needed, keys=keys, allowed=allowed)
     return {str(item.release.version): item for item in answers}
 
 
@@ -147,6 +155,6 @@ def agrees(said: Answer, happened: str) -> bool:
         case Verdict.FAILS if said.missing:
             return any(name in happened for name in said.missing)
         case Verdict.FAILS:
-            return happened.startswith("NotImplementedError")
+            return happened.startswith(("NotImplementedError", "wrong"))
         case Verdict.UNKNOWN:
             return False

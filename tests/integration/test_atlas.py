@@ -23,7 +23,10 @@ def test_b01_an_answer_is_what_an_import_shows(tmp_path: Path) -> None:
     libraries = [
         build(torches[release], kind, tmp_path, target) for kind, release, target in BINDINGS
     ]
-    answers = [ask(read_atlas(), library) for library in libraries]
+    answers = [
+        ask(read_atlas(), library, item[1])
+        for library, item in zip(libraries, BINDINGS, strict=True)
+    ]
     for name, torch in torches.items():
         happened = load(torch, libraries)
         pairs = zip(BINDINGS, answers, happened, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -156,9 +156,9 @@ def _by_keys(
     """Of the releases whose symbols fit, those on which the numbers mean what was compiled.
 
     The numbers are those of one release's header. A release on which one of them is no key for
-    kernels is not it, nor any release that names them likewise: a kernel registered there is never
-    called, and its operation raises NotImplementedError. Where several namings are left, what
-    METADATA allows decides, or nothing does.
+    kernels is not it, nor any release that names them likewise: there a kernel is never called, and
+    its operation raises NotImplementedError, or it is called for another device. Where several
+    namings are left, what METADATA allows decides, or nothing does.
     """
     answers = tuple(answers)
     fitting = [item.release for item in answers if item.verdict is Verdict.LOADS]
@@ -176,15 +176,21 @@ def _by_keys(
             reason = "loads, but its dispatch keys, which differ among the releases it loads on"
             yield _answer(item.release, Verdict.UNKNOWN, f"{reason}, could not be read")
         elif meaning not in sound:
-            numbers = ", ".join(map(str, sorted(keys.numbers)))
-            reason = "loads, but operations raise NotImplementedError: its kernels are for"
-            here = f"dispatch keys {numbers}, here {', '.join(meaning)}"
-            yield _answer(item.release, Verdict.FAILS, f"{reason} {here}")
+            yield _answer(item.release, Verdict.FAILS, _shifted(keys, meaning, sound))
         elif len(sound) > 1:
             reason = f"loads, with kernels for {', '.join(meaning)} here and for others elsewhere"
             yield _answer(item.release, Verdict.UNKNOWN, f"{reason}: nothing says which is meant")
         else:
             yield item
+
+
+def _shifted(keys: Keys, here: Sequence[str], sound: Collection[Sequence[str]]) -> str:
+    numbers = ", ".join(map(str, sorted(keys.numbers)))
+    meant = f", where {', '.join(next(iter(sound)))} was meant" if len(sound) == 1 else ""
+    return (
+        "loads, but an operation raises NotImplementedError or runs another device's kernel: "
+        f"dispatch keys {numbers} are {', '.join(here)} here{meant}"
+    )
 
 
 def _meaning(release: Release, keys: Keys) -> tuple[str, ...]:
@@ -195,8 +201,12 @@ def _meaning(release: Release, keys: Keys) -> tuple[str, ...]:
 
 
 def _takes_kernels(name: str) -> bool:
-    """Whether kernels can be registered under a key; markers of ranges are no keys."""
-    return not name.startswith(("StartOf", "EndOf", "nothing", "Undefined"))
+    """Whether an extension registers kernels under a key.
+
+    Markers of ranges are no keys, and torch's builds for ROCm take CUDA's kernels: HIP is CUDA read
+    by a header with a key less.
+    """
+    return not name.startswith(("StartOf", "EndOf", "nothing", "Undefined")) and name != "HIP"
 
 
 def _answer(
