@@ -74,8 +74,8 @@ def test_a_symbol_counts_only_where_the_loader_looks() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("_ZN3c105ErrorC1ENS_14SourceLocationESs", "old string ABI, 2.7.0+cu121 the C++11 one"),
-        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old string ABI, 2.7.0"),
+        ("_ZN3c105ErrorC1ENS_14SourceLocationESs", "old string ABI, this release the C++11 one"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old string ABI, this"),
         ("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringE", "are missing"),
         ("_ZN2at6Tensor5laterEv", "are missing"),
     ],

@@ -120,7 +120,7 @@ def build(torch: Torch, kind: str, folder: Path, target: str = "") -> Path:
 def load(torch: Torch, libraries: Sequence[Path]) -> list[str]:
     """What really happens to each library, in a process of its own forked after ``import torch``.
 
-    ``answers``, ``no: …``, ``NotImplementedError: …``, or ``wrong: …``: another device's kernel did.
+    ``answers``, ``no: …``, ``NotImplementedError: …``, or ``wrong: …``: another kernel ran.
     """
     named = map(str, libraries)
     done = subprocess.run(

@@ -122,7 +122,7 @@ def _abis(release: Release, names: Collection[str]) -> str:
     if release.cxx11_abi is None or not (new or old) or new == release.cxx11_abi:
         return ""
     mine, theirs = ("C++11", "old") if new else ("old", "C++11")
-    return f" (it has the {mine} string ABI, {release.build} the {theirs} one)"
+    return f" (it has the {mine} string ABI, this release the {theirs} one)"
 
 
 def _absent(release: Release, needed: Iterable[str]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from wheelfab.elf import MAGIC, Elf, mapped, parse_elf
 from wheelfab.errors import FormatError, WheelError
 
 _CHUNK = 1 << 20
+_WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.LOADS)
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
@@ -184,7 +185,7 @@ def _joined(
     mute: Collection[str],
     allowed: SpecifierSet | None,
 ) -> WheelAnswer:
-    """One answer of many libraries: the same for all, or that they disagree.
+    """One answer of many libraries: that of the worst, or that some load and some fail.
 
     ``mute`` ones want no symbol: that they would load says nothing beside others.
     """
@@ -194,10 +195,11 @@ def _joined(
         if name not in mute or item.verdict is not Verdict.LOADS
     } or dict(answers)
     verdicts = {item.verdict for item in telling.values()}
-    if len(verdicts) == 1:
-        (verdict,), reason = verdicts, _reasons(telling)
-    else:
+    if {Verdict.LOADS, Verdict.FAILS} <= verdicts:
         verdict, reason = Verdict.UNKNOWN, "its libraries disagree: " + _reasons(telling)
+    else:
+        verdict = next(one for one in _WORST_FIRST if one in verdicts)
+        reason = _reasons({name: a for name, a in telling.items() if a.verdict is verdict})
     return WheelAnswer(
         release=release,
         verdict=verdict,
@@ -208,13 +210,16 @@ def _joined(
 
 
 def _reasons(answers: Mapping[str, Answer]) -> str:
-    """Why, with the libraries' names where there are several reasons."""
-    by: dict[str, list[str]] = {}
-    for name, item in answers.items():
-        by.setdefault(item.reason, []).append(name)
-    if len(by) == 1:
-        return next(iter(by))
-    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by.items())
+    """Why: of each verdict, the library that lacks most, and how many others say so too."""
+    if len({item.reason for item in answers.values()}) == 1:
+        return next(iter(answers.values())).reason
+    parts = []
+    for verdict in sorted({item.verdict for item in answers.values()}):
+        same = {name: item for name, item in answers.items() if item.verdict is verdict}
+        name = max(same, key=lambda name: len(same[name].missing))
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        parts.append(f"{name}{others}: {same[name].reason}")
+    return "; ".join(parts)
 
 
 def _since(answers: Sequence[WheelAnswer]) -> Version | None:
