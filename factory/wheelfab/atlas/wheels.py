@@ -89,7 +89,7 @@ def ask(atlas: Atlas, path: Path) -> WheelReport:
     mute = {binding.name for binding in bindings if binding.kind is Kind.NONE}
     answers = tuple(
         _joined(release, {name: found[number] for name, found in several.items()}, mute, allowed)
-        for number, release in enumerate(atlas.releases)
+        for number, release in enumerate(atlas.releases if bindings else ())
     )
     kinds = {binding.kind for binding in bindings}
     kind = next((kind for kind in (Kind.CLASSIC, Kind.STABLE) if kind in kinds), Kind.NONE)
@@ -99,7 +99,7 @@ def ask(atlas: Atlas, path: Path) -> WheelReport:
         bindings=bindings,
         requires=str(allowed) if allowed is not None else None,
         since=_since(answers),
-        answers=answers if bindings else (),
+        answers=answers,
         notes=tuple(_notes(bindings, answers, libraries=libraries)),
     )
 
@@ -245,5 +245,5 @@ def _notes(
         if not binding.keys.read:
             yield f"{binding.name}: the dispatch keys of its kernels could not be read"
     bad = [str(i.release.version) for i in answers if i.allowed and i.verdict is Verdict.FAILS]
-    if bindings and bad:
+    if bad:
         yield f"METADATA allows torch {', '.join(bad)}, on which it fails"
