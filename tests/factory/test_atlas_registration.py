@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wheelfab.atlas.registration import NO_KEYS, UNREAD, Keys, read_keys
 from wheelfab.elf import Elf, Section, Symbol, parse_elf
+from wheelfab.errors import FormatError
 
 from .elfmaker import make_library
 
@@ -28,6 +32,10 @@ class Made:
 
     def read(self) -> Keys:
         """The keys that are found in it."""
+        return read_keys(*self.parts())
+
+    def parts(self) -> tuple[bytes, Elf]:
+        """The bytes, and their facts as a reader of the whole would have them."""
         base = make_library(undefined=[self.symbol], sections=["x"])
         facts = parse_elf(base, where="made")
         stub = b"\xf3\x0f\x1e\xfa\xf2\xff\x25" + struct.pack("<i", SLOT - (STUB + 11)) + b"\x90" * 5
@@ -51,7 +59,7 @@ class Made:
                 )
             )
             data += content
-        return read_keys(data, replace(facts, sections=tuple(sections)))
+        return data, replace(facts, sections=tuple(sections))
 
 
 def call(before: bytes, target: int = STUB, at: int = 0) -> bytes:
@@ -133,3 +141,16 @@ def test_another_machine_or_no_relocations() -> None:
     assert facts.undefined == (Symbol(name=NEW),)
     assert read_keys(data, facts) == UNREAD
     assert read_keys(data, replace(facts, machine=183)) == UNREAD
+
+
+@settings(max_examples=150, deadline=2000)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=8)), max_size=5))
+def test_no_mutation_gives_an_error(changes: list[tuple[int, bytes]]) -> None:
+    made = Made(call(IMPL + constant(49)) + b"\x90" * 40)
+    data, facts = made.parts()
+    damaged = bytearray(data)
+    for at, piece in changes:
+        damaged[at % len(data) : at % len(data) + len(piece)] = piece
+    assert read_keys(bytes(damaged), facts).numbers <= set(range(256))
+    with suppress(FormatError):
+        assert read_keys(bytes(damaged), parse_elf(bytes(damaged), where="x")).numbers <= {49}
