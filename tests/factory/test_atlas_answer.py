@@ -71,6 +71,22 @@ def test_a_symbol_counts_only_where_the_loader_looks() -> None:
     assert verdicts(made, ADD, CUDA) == [LOADS]
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("_ZN3c105ErrorC1ENS_14SourceLocationESs", "old string ABI, this release the C++11 one"),
+        ("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "old string ABI, this"),
+        ("_ZN3c105ErrorC1ENSt7__cxx1112basic_stringE", "are missing"),
+        ("_ZN2at6Tensor5laterEv", "are missing"),
+    ],
+)
+def test_b03_string_abis_that_differ_are_named(name: str, words: str) -> None:
+    made = atlas((release("2.7.0"), {"libtorch_cpu.so": [ADD]}))
+    (item,) = answer(made, [ADD, name])
+    assert words in item.reason
+    assert ("string ABI" in words) == ("string ABI" in item.reason)
+
+
 def test_needs_of_needs_are_looked_into() -> None:
     both = {"libtorch.so": ("libtorch_cpu.so",), "libtorch_cpu.so": ("libtorch.so",)}
     made = atlas((release("2.4.1", both), {"libtorch_cpu.so": [ADD]}))
@@ -122,7 +138,7 @@ def test_a_kernel_under_a_number_that_is_no_backend_never_answers(shifted: Atlas
     assert (first.verdict, second.verdict) == (FAILS, LOADS)
     assert first.missing == ()
     assert "NotImplementedError" in first.reason
-    assert "StartOfDenseBackends, CPU" in first.reason
+    assert "keys 3, 4 are StartOfDenseBackends, CPU here, where CPU, CUDA was meant" in first.reason
 
 
 def test_numbers_that_mean_something_on_both_are_settled_by_metadata(shifted: Atlas) -> None:
@@ -131,6 +147,16 @@ def test_numbers_that_mean_something_on_both_are_settled_by_metadata(shifted: At
     old = SpecifierSet("<2.13")
     assert verdicts(shifted, ADD, keys=keys, allowed=old) == [LOADS, FAILS]
     assert verdicts(shifted, ADD, keys=keys, allowed=SpecifierSet(">=2")) == [UNKNOWN, UNKNOWN]
+
+
+def test_nobody_registers_for_hip() -> None:
+    later = (*LATER_KEYS[:5], "HIP", "Meta")
+    made = atlas(
+        (release("2.12.1", dispatch=KEYS), {"libtorch_cpu.so": [ADD]}),
+        (release("2.13.0", dispatch=later), {"libtorch_cpu.so": [ADD]}),
+    )
+    keys = Keys(numbers=frozenset({KEYS.index("CPU"), KEYS.index("CUDA")}))
+    assert verdicts(made, ADD, keys=keys) == [LOADS, FAILS]
 
 
 def test_numbers_that_could_not_be_read(shifted: Atlas) -> None:

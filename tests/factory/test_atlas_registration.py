@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wheelfab.atlas.registration import NO_KEYS, UNREAD, Keys, read_keys
 from wheelfab.elf import Elf, Section, Symbol, parse_elf
+from wheelfab.errors import FormatError
 
 from .elfmaker import make_library
 
@@ -27,6 +31,11 @@ class Made:
     symbol: str = NEW
 
     def read(self) -> Keys:
+        """The keys that are found in it."""
+        return read_keys(*self.parts())
+
+    def parts(self) -> tuple[bytes, Elf]:
+        """The bytes, and their facts as a reader of the whole would have them."""
         base = make_library(undefined=[self.symbol], sections=["x"])
         facts = parse_elf(base, where="made")
         stub = b"\xf3\x0f\x1e\xfa\xf2\xff\x25" + struct.pack("<i", SLOT - (STUB + 11)) + b"\x90" * 5
@@ -50,7 +59,7 @@ class Made:
                 )
             )
             data += content
-        return read_keys(data, replace(facts, sections=tuple(sections)))
+        return data, replace(facts, sections=tuple(sections))
 
 
 def call(before: bytes, target: int = STUB, at: int = 0) -> bytes:
@@ -97,8 +106,21 @@ def test_constants_before_other_calls_do_not_count() -> None:
     assert Made(code + b"\x90" * 600 + call(DEF, at=len(code) + 600)).read() == NO_KEYS
 
 
+def test_a_one_for_another_call_is_no_kernel() -> None:
+    other = call(IMPL, target=TEXT + 900)
+    assert Made(other + call(DEF, at=len(other)) + b"\x90" * 1000).read() == NO_KEYS
+
+
 def test_definitions_alone_have_no_keys() -> None:
     assert Made(call(DEF)).read() == NO_KEYS
+
+
+def test_a_number_that_is_stored_without_its_flag() -> None:
+    apart = b"\x66\xc7\x45\xfa\x33\x00"  # movw $0x33, -6(%rbp)
+    assert Made(call(apart + b"\x90" * 9 + IMPL)).read() == Keys(numbers=frozenset({0x33}))
+    assert Made(call(apart + DEF)).read() == NO_KEYS
+    by_register = b"\xb8\x90\x00\x00\x00" + b"\x90" * 12 + b"\x66\x89\x44\x24\x1c"
+    assert Made(call(by_register + IMPL)).read() == Keys(numbers=frozenset({0x90}))
 
 
 def test_a_kernel_without_a_legible_number_is_said_so() -> None:
@@ -119,3 +141,16 @@ def test_another_machine_or_no_relocations() -> None:
     assert facts.undefined == (Symbol(name=NEW),)
     assert read_keys(data, facts) == UNREAD
     assert read_keys(data, replace(facts, machine=183)) == UNREAD
+
+
+@settings(max_examples=150, deadline=2000)
+@given(st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=8)), max_size=5))
+def test_no_mutation_gives_an_error(changes: list[tuple[int, bytes]]) -> None:
+    made = Made(call(IMPL + constant(49)) + b"\x90" * 40)
+    data, facts = made.parts()
+    damaged = bytearray(data)
+    for at, piece in changes:
+        damaged[at % len(data) : at % len(data) + len(piece)] = piece
+    assert read_keys(bytes(damaged), facts).numbers <= set(range(256))
+    with suppress(FormatError):
+        assert read_keys(bytes(damaged), parse_elf(bytes(damaged), where="x")).numbers <= {49}

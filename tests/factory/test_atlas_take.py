@@ -56,8 +56,8 @@ def test_a_page_in_json() -> None:
     }
     one, two = read_page(json.dumps(page), "application/json", "http://here/simple/torch/")
     assert (one.url, one.sha256, one.size) == (f"http://here/simple/x/{NAME}", SHA, 7)
-    assert (one.pythons, one.build, one.fits("linux-x86_64")) == ({"cp311"}, (), True)
-    assert (two.pythons, two.build, two.sha256) == ({"cp313t"}, (3, ""), None)
+    assert (one.pythons, one.build, one.fits("linux-x86_64")) == (frozenset({"cp311"}), (), True)
+    assert (two.pythons, two.build, two.sha256) == (frozenset({"cp313t"}), (3, ""), None)
     assert not two.fits("linux-aarch64")
 
 
@@ -85,7 +85,7 @@ def test_what_is_no_page() -> None:
 )
 def test_members_come_the_same_by_ranges_and_in_one_stream(
     members: dict[str, bytes],
-    seekable: bool,  # noqa: FBT001
+    seekable: bool,
     size: int,
 ) -> None:
     data = zipped(members, seekable=seekable)

@@ -10,6 +10,7 @@ from wheelfab.atlas import Kind, Verdict
 from wheelfab.atlas.demangle import demangle
 from wheelfab.atlas.show import plain_answers, show_answers
 from wheelfab.atlas.wheels import WheelReport, ask
+from wheelfab.errors import FormatError, WheelError
 
 from .atlasmaker import atlas, release
 from .elfmaker import make_library
@@ -29,8 +30,8 @@ def report(folder: Path, **libraries: bytes) -> WheelReport:
     return ask(MADE, make_wheel(folder, files=files, requires_dist=("torch>=2.5",)))
 
 
-def library(*undefined: str, **more: tuple[str, ...]) -> bytes:
-    return make_library(undefined=undefined, needed=["libtorch_cpu.so"], **more)
+def library(*undefined: str, weak: tuple[str, ...] = ()) -> bytes:
+    return make_library(undefined=undefined, needed=["libtorch_cpu.so"], weak=weak)
 
 
 def test_b01_a_wheel_and_its_releases(tmp_path: Path) -> None:
@@ -71,6 +72,31 @@ def test_libraries_that_disagree_say_so(tmp_path: Path) -> None:
     assert "example/b.so: 1 of 1 symbols are missing" in first.reason
     assert found.answers[1].verdict is Verdict.LOADS
     assert any("libraries of different interfaces" in note for note in found.notes)
+
+
+def test_a_library_that_wants_no_symbol_has_no_say(tmp_path: Path) -> None:
+    found = report(tmp_path, a=library(SHIM), b=library("memcpy"))
+    assert [item.verdict for item in found.answers] == [Verdict.FAILS] + [Verdict.LOADS] * 2
+    assert found.answers[0].reason == "1 of 1 symbols are missing"
+
+
+def test_metadata_that_a_strict_reader_refuses(tmp_path: Path) -> None:
+    files = {"example/a.so": library(ADD)}
+    extra = "License-File: LICENSE\n"
+    wheel = make_wheel(tmp_path, files=files, requires_dist=("torch<2.6",), extra_metadata=extra)
+    found = ask(MADE, wheel)
+    assert [item.allowed for item in found.answers] == [True, True, False]
+
+
+def test_what_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(WheelError, match="no such file"):
+        ask(MADE, tmp_path / "none.whl")
+    (tmp_path / "a.whl").write_bytes(b"GIF89a")
+    with pytest.raises(FormatError, match="not a zip archive"):
+        ask(MADE, tmp_path / "a.whl")
+    wheel = make_wheel(tmp_path, files={"a.so": b"\x7fELF" + bytes(100)})
+    with pytest.raises(FormatError, match="ELF"):
+        ask(MADE, wheel)
 
 
 def test_what_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

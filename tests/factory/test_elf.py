@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.factory.elfmaker import make_library
-from wheelfab.elf import Elf, Relro, is_elf, parse_elf, read_elf
+from wheelfab.elf import Elf, Relro, is_elf, parse_elf, read_elf, symbol_places
 from wheelfab.errors import FormatError
 
 LIBRARY = make_library(
@@ -182,6 +182,15 @@ def test_initialisers_are_counted_and_the_build_id_is_read() -> None:
     assert parse_elf(make_library(sections=(".debug_info",)), where="x").debug
 
 
+def test_what_is_looked_into_lies_in_the_places_that_are_named() -> None:
+    whole = make_library(defined=["one"], undefined=["two"], needed=["libx.so"], soname="liby.so")
+    places = symbol_places(whole, where="whole")
+    kept = bytearray(len(whole))
+    for start, size in places:
+        kept[start : start + size] = whole[start : start + size]
+    assert parse_elf(bytes(kept), where="kept") == parse_elf(whole, where="whole")
+
+
 def test_symbols_can_be_left_out() -> None:
     facts = parse_elf(LIBRARY, where="x", symbols=False)
     assert facts.defined == facts.undefined == ()
@@ -230,6 +239,8 @@ def test_no_mutation_gives_another_error(changes: list[tuple[int, bytes]], lengt
         data[at : at + len(piece)] = piece
     with suppress(FormatError):
         parse_elf(bytes(data[: length or None]), where="x")
+    with suppress(FormatError):
+        symbol_places(bytes(data[: length or None]), where="x")
 
 
 @settings(max_examples=100, deadline=5000)

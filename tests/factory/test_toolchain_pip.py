@@ -62,6 +62,16 @@ def test_of_a_configuration_only_the_transport_is_taken() -> None:
     }
 
 
+def test_the_index_is_the_one_that_pip_asks_first() -> None:
+    listing = (
+        "global.extra-index-url='http://more'\n"
+        "global.index-url='http://global/simple'\n"
+        "user.index-url='http://user/simple'\n"
+    )
+    assert pip.index_from(listing) == "http://user/simple"
+    assert pip.index_from("global.extra-index-url='http://more'\n") is None
+
+
 def test_the_reason_is_the_first_error() -> None:
     text = "WARNING: x\nERROR: No such version (from versions: 1, 2)\nERROR: No matching\n"
     assert pip.why(ended(text)) == "exit 1: No such version (from versions: 1, 2)"

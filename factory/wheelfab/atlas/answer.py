@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,6 +44,7 @@ class Answer:
 # What needs these finds them beside torch or not at all.
 _OF_TORCH = ("libtorch", "libc10", "libshm", "libcaffe2")
 _OF_CUDA = ("libcud", "libcu", "libnv", "libnccl")
+_OLD_STRING = re.compile(r"_ZN.*[EKRO_]Ss(?=[A-Z0-9_bijlmdfv]|$)")  # std::string before C++11's
 _DRIVER = ("libcuda.so", "libnvidia-")
 
 
@@ -99,7 +101,7 @@ def _by_symbols(
     )
     if missing and release.complete:
         beyond = sorted({library for name in missing for library in where[name]})
-        reason = f"{len(missing)} of {len(names)} symbols are missing"
+        reason = f"{len(missing)} of {len(names)} symbols are missing{_abis(release, names)}"
         if beyond:
             reason += f"; {', '.join(beyond)} would have some, and is not among what it needs"
         return _answer(release, Verdict.FAILS, reason, missing)
@@ -111,6 +113,16 @@ def _by_symbols(
         return _answer(release, Verdict.UNKNOWN, other)
     found = f"all {len(names)} symbols are there" if names else "it wants no symbol of torch's"
     return _answer(release, Verdict.LOADS, found)
+
+
+def _abis(release: Release, names: Collection[str]) -> str:
+    """What is to be said of string ABIs where a library and a release have not the same one."""
+    new = any("cxx11" in name for name in names)
+    old = not new and any(_OLD_STRING.search(name) for name in names)
+    if release.cxx11_abi is None or not (new or old) or new == release.cxx11_abi:
+        return ""
+    mine, theirs = ("C++11", "old") if new else ("old", "C++11")
+    return f" (it has the {mine} string ABI, this release the {theirs} one)"
 
 
 def _absent(release: Release, needed: Iterable[str]) -> tuple[str, ...]:
@@ -144,9 +156,9 @@ def _by_keys(
     """Of the releases whose symbols fit, those on which the numbers mean what was compiled.
 
     The numbers are those of one release's header. A release on which one of them is no key for
-    kernels is not it, nor any release that names them likewise: a kernel registered there is never
-    called, and its operation raises NotImplementedError. Where several namings are left, what
-    METADATA allows decides, or nothing does.
+    kernels is not it, nor any release that names them likewise: there a kernel is never called, and
+    its operation raises NotImplementedError, or it is called for another device. Where several
+    namings are left, what METADATA allows decides, or nothing does.
     """
     answers = tuple(answers)
     fitting = [item.release for item in answers if item.verdict is Verdict.LOADS]
@@ -164,15 +176,21 @@ def _by_keys(
             reason = "loads, but its dispatch keys, which differ among the releases it loads on"
             yield _answer(item.release, Verdict.UNKNOWN, f"{reason}, could not be read")
         elif meaning not in sound:
-            numbers = ", ".join(map(str, sorted(keys.numbers)))
-            reason = "loads, but operations raise NotImplementedError: its kernels are for"
-            here = f"dispatch keys {numbers}, here {', '.join(meaning)}"
-            yield _answer(item.release, Verdict.FAILS, f"{reason} {here}")
+            yield _answer(item.release, Verdict.FAILS, _shifted(keys, meaning, sound))
         elif len(sound) > 1:
             reason = f"loads, with kernels for {', '.join(meaning)} here and for others elsewhere"
             yield _answer(item.release, Verdict.UNKNOWN, f"{reason}: nothing says which is meant")
         else:
             yield item
+
+
+def _shifted(keys: Keys, here: Sequence[str], sound: Collection[Sequence[str]]) -> str:
+    numbers = ", ".join(map(str, sorted(keys.numbers)))
+    meant = f", where {', '.join(next(iter(sound)))} was meant" if len(sound) == 1 else ""
+    return (
+        "loads, but an operation raises NotImplementedError or runs another device's kernel: "
+        f"dispatch keys {numbers} are {', '.join(here)} here{meant}"
+    )
 
 
 def _meaning(release: Release, keys: Keys) -> tuple[str, ...]:
@@ -183,8 +201,12 @@ def _meaning(release: Release, keys: Keys) -> tuple[str, ...]:
 
 
 def _takes_kernels(name: str) -> bool:
-    """Whether kernels can be registered under a key; markers of ranges are no keys."""
-    return not name.startswith(("StartOf", "EndOf", "nothing", "Undefined"))
+    """Whether an extension registers kernels under a key.
+
+    Markers of ranges are no keys, and torch's builds for ROCm take CUDA's kernels: HIP is CUDA read
+    by a header with a key less.
+    """
+    return not name.startswith(("StartOf", "EndOf", "nothing", "Undefined")) and name != "HIP"
 
 
 def _answer(

@@ -29,6 +29,13 @@ _SLOT_KINDS = (6, 7)  # R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 _BEFORE = rb"(?:[\xb8-\xbf]|\xc7(?:\x04\x24|\x44\x24.|\x45.|\x84\x24....|\x85....)|\x68)"
 _NEW = re.compile(_BEFORE + rb"(.)\x00\x01\x00", re.DOTALL)
 _OLD = re.compile(_BEFORE + rb"\x01\x00(.)\x00", re.DOTALL)
+# Older compilers, and all of them without optimisation, write the flag apart or leave it to
+# std::make_optional: movw $imm, place on the stack; mov $imm, %eax; mov %ax, place
+_APART = re.compile(
+    rb"\x66\xc7(?:\x04\x24|\x44\x24.|\x45.|\x84\x24....|\x85....)(.)\x00"
+    rb"|[\xb8-\xbf](.)\x00\x00\x00(?=.{0,32}?\x66\x44?\x89)",
+    re.DOTALL,
+)
 _IMPL = re.compile(rb"\xbe\x01\x00\x00\x00")  # mov $1, %esi: torch::Library::IMPL
 _CALL = re.compile(rb"\xe8....|\xff\x15....", re.DOTALL)
 _STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(....)", re.DOTALL)
@@ -80,12 +87,20 @@ class _Code:
         if not self.slots:
             return UNREAD
         found = dict(self._reaching(_OLD if old else _NEW))
-        kernels = {call for call, _ in self._reaching(_IMPL)}
+        kernels = {call for call, _ in self._reaching(_IMPL, at_once=True)}
+        if not kernels <= found.keys():
+            found |= {k: n for k, n in self._reaching(_APART) if k in kernels - found.keys()}
         numbers = frozenset(number for number in found.values() if number is not None)
         return Keys(numbers=numbers, read=bool(numbers or not kernels) and kernels <= found.keys())
 
-    def _reaching(self, pattern: re.Pattern[bytes]) -> Iterator[tuple[int, int | None]]:
-        """Where ``pattern`` is followed by a call to a constructor: that call, and the number."""
+    def _reaching(
+        self, pattern: re.Pattern[bytes], *, at_once: bool = False
+    ) -> Iterator[tuple[int, int | None]]:
+        """Where ``pattern`` is followed by a call to a constructor: that call, and the number.
+
+        A constant may wait on the stack while a string is made; with ``at_once``, what is in a
+        register is for the first call that follows.
+        """
         sites = 0
         for part in self.parts:
             end = min(part.offset + part.size, len(self.data))
@@ -95,12 +110,21 @@ class _Code:
                     raise IndexError
                 for call in _CALL.finditer(self.data, match.end(), min(end, match.end() + _REACH)):
                     if self._constructs(call, part):
-                        yield call.start(), match.group(1)[0] if pattern.groups else None
+                        yield call.start(), match[match.lastindex][0] if match.lastindex else None
+                        break
+                    if at_once and self._is_call(call, part):
                         break
 
     def _constructs(self, call: re.Match[bytes], part: Section) -> bool:
         after = part.address + call.end() - part.offset
         return self._leads(call.group(), after, follow=True)
+
+    def _is_call(self, call: re.Match[bytes], part: Section) -> bool:
+        """Whether these bytes are likely a call: its target is code."""
+        if call.group()[0] == 0xFF:
+            return True
+        after = part.address + call.end() - part.offset
+        return self._place(after + int(struct.unpack("<i", call.group()[1:])[0])) is not None
 
     def _leads(self, call: bytes, after: int, *, follow: bool) -> bool:
         """Whether a call goes to a constructor: by its slot, a stub, or one of our own."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _FIRST = 3  # missing symbols that a table names
+_LONGEST = 100
 
 
 def show_answers(reports: Iterable[WheelReport]) -> None:
@@ -72,10 +73,15 @@ def _builds(items: Sequence[WheelAnswer]) -> str:
 
 
 def _why(item: WheelAnswer) -> str:
-    named = [demangle(name) for name in item.missing[:_FIRST]]
+    named = [_short(demangle(name)) for name in item.missing[:_FIRST]]
     more = len(item.missing) - len(named)
     tail = f" and {more} more" if more > 0 else ""
     return f"{item.reason}: {', '.join(named)}{tail}" if named else item.reason
+
+
+def _short(name: str) -> str:
+    """A name without the end of its arguments, where it is long; JSON has it whole."""
+    return name if len(name) <= _LONGEST else name[:_LONGEST] + "…"
 
 
 def _allowed(item: WheelAnswer) -> str:

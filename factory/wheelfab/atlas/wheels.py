@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
+from packaging.metadata import parse_email
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from wheelfab.archive import open_archive
+from wheelfab.archive import layout_flaws, open_archive, read_member
 from wheelfab.atlas.answer import Answer, Kind, Verdict, answer, kind_of
 from wheelfab.atlas.atlas import Atlas
 from wheelfab.atlas.names import is_torch
 from wheelfab.atlas.registration import Keys, read_keys
 from wheelfab.atlas.release import Release
 from wheelfab.elf import MAGIC, Elf, mapped, parse_elf
-from wheelfab.wheel import Wheel, read_wheel
+from wheelfab.errors import FormatError, WheelError
 
 _CHUNK = 1 << 20
+_WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.LOADS)
+_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,12 +72,9 @@ class WheelReport:
 def ask(atlas: Atlas, path: Path) -> WheelReport:
     """What becomes of the wheel in ``path`` on each release of the atlas; nothing is imported.
 
-    Raises ``WheelError`` or ``FormatError`` when it cannot be read.
+    Raises ``WheelError`` when it is no sound archive, ``FormatError`` when a library of it is not.
     """
-    wheel = read_wheel(path)
-    bindings = read_bindings(path)
-    requirement = wheel.requirement("torch")
-    allowed = requirement.specifier if requirement is not None else None
+    bindings, libraries, allowed = _read(path)
     several = {
         binding.name: answer(
             atlas,
@@ -81,50 +86,83 @@ def ask(atlas: Atlas, path: Path) -> WheelReport:
         )
         for binding in bindings
     }
+    mute = {binding.name for binding in bindings if binding.kind is Kind.NONE}
     answers = tuple(
-        _joined(release, {name: found[number] for name, found in several.items()}, allowed)
-        for number, release in enumerate(atlas.releases)
+        _joined(release, {name: found[number] for name, found in several.items()}, mute, allowed)
+        for number, release in enumerate(atlas.releases if bindings else ())
     )
     kinds = {binding.kind for binding in bindings}
+    kind = next((kind for kind in (Kind.CLASSIC, Kind.STABLE) if kind in kinds), Kind.NONE)
     return WheelReport(
-        file=wheel.file,
-        kind=Kind.CLASSIC if Kind.CLASSIC in kinds else Kind.STABLE if kinds else Kind.NONE,
+        file=path.name,
+        kind=kind,
         bindings=bindings,
         requires=str(allowed) if allowed is not None else None,
         since=_since(answers),
-        answers=answers if bindings else (),
-        notes=tuple(_notes(wheel, bindings, answers)),
+        answers=answers,
+        notes=tuple(_notes(bindings, answers, libraries=libraries)),
     )
 
 
 def read_bindings(path: Path) -> tuple[Binding, ...]:
     """The libraries in the wheel ``path`` that want something of torch, sorted by name.
 
-    What another library of the wheel defines is not torch's to have.
+    What another library of the wheel defines is not torch's to have. Raises as ``ask``.
     """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[tuple[Binding, ...], int, SpecifierSet | None]:
+    """Its bindings, how many libraries it has, and which releases of torch METADATA allows."""
+    if not path.is_file():
+        raise WheelError("there is no such file", where=str(path))
     found: dict[str, tuple[Elf, Keys]] = {}
     with open_archive(path) as archive, tempfile.TemporaryDirectory() as folder:
-        for info in sorted(archive.infolist(), key=lambda info: info.filename):
-            if ".so" not in info.filename.rpartition("/")[2]:
-                continue
+        flaws = layout_flaws(archive, path.stat().st_size)
+        if flaws:
+            raise WheelError(str(flaws[0]), where=str(path), next_step="download it again")
+        for name in sorted(archive.namelist()):
             place = Path(folder) / "library"
-            with archive.open(info) as packed, place.open("wb") as file:
-                first = packed.read(_CHUNK)
-                if not first.startswith(MAGIC):
-                    continue
-                while first:
-                    file.write(first)
-                    first = packed.read(_CHUNK)
-            with mapped(place) as data:
-                elf = parse_elf(data, where=f"{path.name}: {info.filename}")
-                found[info.filename] = (elf, read_keys(data, elf))
+            if ".so" in name.rpartition("/")[2] and _unpack(archive, name, place):
+                with mapped(place) as data:
+                    elf = parse_elf(data, where=f"{path.name}: {name}")
+                    found[name] = (elf, read_keys(data, elf))
+        allowed = _allowed(archive)
     own = {symbol.name for elf, _ in found.values() for symbol in elf.defined}
     bundled = {name.rpartition("/")[2] for name in found}
-    return tuple(
-        binding
-        for name, (elf, keys) in found.items()
-        if (binding := _binding(name, elf, keys, own, bundled)) is not None
-    )
+    bindings = (_binding(name, *facts, own, bundled) for name, facts in found.items())
+    return tuple(item for item in bindings if item is not None), len(found), allowed
+
+
+def _unpack(archive: ZipFile, name: str, place: Path) -> bool:
+    """Write a member to ``place`` if it begins as a library does."""
+    try:
+        with archive.open(name) as packed, place.open("wb") as file:
+            piece = packed.read(_CHUNK)
+            if not piece.startswith(MAGIC):
+                return False
+            while piece:
+                file.write(piece)
+                piece = packed.read(_CHUNK)
+    except (BadZipFile, zlib.error, EOFError) as error:
+        raise FormatError(str(error) or "ends early", where=name) from error
+    return True
+
+
+def _allowed(archive: ZipFile) -> SpecifierSet | None:
+    """What METADATA requires of torch everywhere; other flaws in it are not ours to judge."""
+    name = next((name for name in archive.namelist() if _METADATA.fullmatch(name)), None)
+    if name is None:
+        return None
+    raw, _ = parse_email(read_member(archive, name))
+    for text in raw.get("requires_dist", ()):
+        try:
+            need = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if canonicalize_name(need.name) == "torch" and need.marker is None:
+            return need.specifier
+    return None
 
 
 def _binding(name: str, elf: Elf, keys: Keys, own: set[str], bundled: set[str]) -> Binding | None:
@@ -142,23 +180,46 @@ def _binding(name: str, elf: Elf, keys: Keys, own: set[str], bundled: set[str]) 
 
 
 def _joined(
-    release: Release, answers: Mapping[str, Answer], allowed: SpecifierSet | None
+    release: Release,
+    answers: Mapping[str, Answer],
+    mute: Collection[str],
+    allowed: SpecifierSet | None,
 ) -> WheelAnswer:
-    """One answer of many libraries: the same for all, or that they disagree."""
-    verdicts = {item.verdict for item in answers.values()}
-    reasons = [f"{name}: {item.reason}" for name, item in answers.items()]
-    if len(verdicts) == 1:
-        (verdict,) = verdicts
-        reason = next(iter(answers.values())).reason if len(answers) == 1 else "; ".join(reasons)
+    """One answer of many libraries: that of the worst, or that some load and some fail.
+
+    ``mute`` ones want no symbol: that they would load says nothing beside others.
+    """
+    telling = {
+        name: item
+        for name, item in answers.items()
+        if name not in mute or item.verdict is not Verdict.LOADS
+    } or dict(answers)
+    verdicts = {item.verdict for item in telling.values()}
+    if {Verdict.LOADS, Verdict.FAILS} <= verdicts:
+        verdict, reason = Verdict.UNKNOWN, "its libraries disagree: " + _reasons(telling)
     else:
-        verdict, reason = Verdict.UNKNOWN, "its libraries disagree: " + "; ".join(reasons)
+        verdict = next(one for one in _WORST_FIRST if one in verdicts)
+        reason = _reasons({name: a for name, a in telling.items() if a.verdict is verdict})
     return WheelAnswer(
         release=release,
-        verdict=verdict if answers else Verdict.UNKNOWN,
-        missing=tuple(sorted({name for item in answers.values() for name in item.missing})),
+        verdict=verdict,
+        missing=tuple(sorted({name for item in telling.values() for name in item.missing})),
         reason=reason,
         allowed=None if allowed is None else allowed.contains(release.version, prereleases=True),
     )
+
+
+def _reasons(answers: Mapping[str, Answer]) -> str:
+    """Why: of each verdict, the library that lacks most, and how many others say so too."""
+    if len({item.reason for item in answers.values()}) == 1:
+        return next(iter(answers.values())).reason
+    parts = []
+    for verdict in sorted({item.verdict for item in answers.values()}):
+        same = {name: item for name, item in answers.items() if item.verdict is verdict}
+        name = max(same, key=lambda name: len(same[name].missing))
+        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        parts.append(f"{name}{others}: {same[name].reason}")
+    return "; ".join(parts)
 
 
 def _since(answers: Sequence[WheelAnswer]) -> Version | None:
@@ -172,19 +233,17 @@ def _since(answers: Sequence[WheelAnswer]) -> Version | None:
 
 
 def _notes(
-    wheel: Wheel, bindings: Iterable[Binding], answers: Iterable[WheelAnswer]
+    bindings: Sequence[Binding], answers: Sequence[WheelAnswer], *, libraries: int
 ) -> Iterator[str]:
-    bindings, answers = tuple(bindings), tuple(answers)
-    libraries = [name for name in wheel.files if ".so" in name.rpartition("/")[2]]
     if not bindings:
         what = "its libraries want nothing of torch" if libraries else "it has no library"
         yield f"{what}: the atlas has nothing to say of it"
-    if len({binding.kind for binding in bindings}) > 1:
+    if len({binding.kind for binding in bindings} - {Kind.NONE}) > 1:
         kinds = ", ".join(f"{binding.name}: {binding.kind}" for binding in bindings)
         yield f"libraries of different interfaces ({kinds})"
     for binding in bindings:
         if not binding.keys.read:
             yield f"{binding.name}: the dispatch keys of its kernels could not be read"
-    for item in answers:
-        if bindings and item.allowed and item.verdict is Verdict.FAILS:
-            yield f"METADATA allows torch {item.release.version}, on which it fails"
+    bad = [str(i.release.version) for i in answers if i.allowed and i.verdict is Verdict.FAILS]
+    if bad:
+        yield f"METADATA allows torch {', '.join(bad)}, on which it fails"
