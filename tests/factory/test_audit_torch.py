@@ -60,7 +60,7 @@ CASES = [
         name="B08: built against another torch than it says",
         bad=asking(NEW, torch=">=2.4,<2.5"),
         found="fails on 2.4.1+cu121: freewheel/_torch.so: 1 of 1 symbols are missing"
-        " (c10::detail::torchCheckFail(",
+        " (it has the C++11 string ABI, this release the old one) (c10::detail::torchCheckFail(",
         good=asking(OLD, torch=">=2.4,<2.5"),
     ),
     Case(
