@@ -171,6 +171,7 @@ def place_wheel(
 ) -> CellResult:
     """Put a finished wheel of ``cell`` into its place and write the record of its build."""
     folders = Folders(root=plan.source.root)
+    folders.work.mkdir(parents=True, exist_ok=True)
     placed = _place(wheel, folders.wheels(cell), folders.work)
     record = {
         "cell": cell.id,

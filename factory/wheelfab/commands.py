@@ -48,7 +48,7 @@ def build_command(options: Namespace) -> None:
     excluded = () if options.names else expansion.excluded
     store = Store(default_root())
     if options.container:
-        from wheelfab.manylinux import build_boxed
+        from wheelfab.manylinux.boxed import build_boxed
 
         results = build_boxed(plan, store)
     else:
@@ -91,7 +91,7 @@ def lock_command(options: Namespace) -> None:
 
 def shell_command(options: Namespace) -> None:
     """Open the container that ``build --container`` builds a variant in."""
-    from wheelfab.manylinux import open_box
+    from wheelfab.manylinux.boxed import open_box
     from wheelfab.store import Store, default_root
 
     plan, _ = _plan(options)

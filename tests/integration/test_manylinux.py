@@ -22,8 +22,9 @@ DOOR_TEXT = '[project]\nname = "x"\nversion = "0"\nrequires-python = "{python}"\
 
 @pytest.fixture
 def locked(tiny: Wheelfab) -> Wheelfab:
-    """The tiny extension with this repository's lock."""
+    """The tiny extension with this repository's lock and images."""
     shutil.copy(ROOT / LOCK, tiny.root / LOCK)
+    shutil.copytree(ROOT / "docker", tiny.root / "docker")
     return tiny
 
 

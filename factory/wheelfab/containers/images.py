@@ -51,6 +51,12 @@ def recipe(client: DockerClient, root: Path, target: str, base: str) -> Recipe:
     """The recipe of ``target`` on ``base``; raises ``InfrastructureError`` where a base is not."""
     if target not in TARGETS:
         raise UsageError(f"no image {target!r}, {did_you_mean(target, TARGETS)}")
+    if not (root / "docker" / "Dockerfile").is_file():
+        raise InfrastructureError(
+            "there is no docker/Dockerfile",
+            where=str(root),
+            next_step="copy the folder docker/ from wheelfab's repository",
+        )
     oldest = _base_id(client, _BUILDER_BASE)
     if target == "builder":
         base = _BUILDER_BASE

@@ -13,7 +13,7 @@ from wheelfab.diagnosis import Compiles
 from wheelfab.errors import BuildError, InfrastructureError, UsageError
 from wheelfab.inputs import fetch_inputs, is_locked_compiler
 from wheelfab.locked import ADD, LOCK
-from wheelfab.manylinux import Box, build_in_box, find_box
+from wheelfab.manylinux.box import Box, build_in_box, find_box
 from wheelfab.manylinux.config import PROJECT, SOURCES
 from wheelfab.plan import Plan
 from wheelfab.records import digest, file_digest
