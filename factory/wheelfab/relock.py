@@ -34,8 +34,8 @@ from wheelfab.variant import Cell
 
 # What wheelfab itself needs where it packs in a container, and what tries the wheel there.
 CONTAINER_ROOTS = (
-    *("cyclonedx-python-lib", "packaging", "platformdirs", "pydantic", "rich", "tomlkit"),
-    "virtualenv",
+    *("cyclonedx-python-lib", "isal", "lz4", "packaging", "platformdirs", "pydantic", "rich"),
+    *("tomlkit", "virtualenv", "zstandard"),
 )
 BASES = ("debian-11", "debian-12", "debian-13")
 

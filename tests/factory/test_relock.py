@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import wheelfab
 from wheelfab.containers import NoEngine
-from wheelfab.locked import Locked
+from wheelfab.locked import Locked, load_locked
 from wheelfab.relock import CONTAINER_ROOTS, make_lock, without_all_but_compilers
 from wheelfab.store import Store
 from wheelfab.toolchain.host import HostCompiler
@@ -53,3 +58,42 @@ def test_an_upgrade_forgets_all_but_compilers() -> None:
     kept = without_all_but_compilers(WHOLE)
     assert kept == Locked(schema=1, compiler=WHOLE.compiler)
     assert without_all_but_compilers(None) is None
+
+
+def imported(path: Path) -> set[str]:
+    """The dotted names that a module imports when it is imported itself."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
+    return names
+
+
+def test_the_lock_has_all_that_the_line_imports_in_the_container() -> None:
+    package = Path(wheelfab.__file__).parent
+    pending = ["wheelfab.manylinux.hook", "wheelfab.manylinux.finish", "wheelfab.compose"]
+    seen, libraries = set[str](), set[str]()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        path = package.parent.joinpath(*name.split("."))
+        found = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()]
+        for used in set[str]().union(*map(imported, found)):
+            top = used.partition(".")[0]
+            if top == "wheelfab":
+                parts = used.split(".")
+                pending += [".".join(parts[:count]) for count in range(2, len(parts) + 1)]
+            elif top not in sys.stdlib_module_names:
+                libraries.add(top)
+    lock = load_locked(Path(__file__).resolve().parents[2])
+    assert lock is not None
+    known = {item.package for item in lock.container}
+    owners = packages_distributions()
+    needed = {str(canonicalize_name(owners[library][0])) for library in libraries}
+    assert {"rich", "pydantic", "cyclonedx-python-lib"} <= needed
+    assert needed <= known
+    assert {*ROOTS, *CONTAINER_ROOTS} <= known
