@@ -35,11 +35,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--matrix", default="matrix.toml", help="the matrix file")
     sub = top.add_subparsers(required=True, metavar="COMMAND")
 
-    plan = _add(sub, "plan", commands.plan_command)
-    build = _add(sub, "build", commands.build_command)
-    for command in (plan, build):
-        command.add_argument("names", nargs="*", help="variants or cells; all by default")
-        _add_debug(command)
+    _add_building(sub)
     _add_loops(sub)
     _add_audit(_add(sub, "audit", commands.audit_command))
     _add_atlas(sub)
@@ -56,7 +52,8 @@ def parser() -> argparse.ArgumentParser:
     lint.add_argument("--python", help="the interpreter that imports it; this one by default")
     lint.add_argument("--tests", action="store_true", help="the package's own tests too")
     container = _add(sub, "container", commands.container_command)
-    container.add_argument("target", help="builder, cpu-host, diagnosis, driver-host or gpu-host")
+    text = "builder, cpu-host, diagnosis, driver-host, gpu-host or wheel-builder"
+    container.add_argument("target", help=text)
     container.add_argument("--base", default="debian-12", help="a base of docker/bootstrap")
     container.add_argument("arguments", nargs="*", help="after --: a command instead of a shell")
     session = _add(sub, "session", commands.session_command)
@@ -68,6 +65,33 @@ def parser() -> argparse.ArgumentParser:
     )
     docs.add_argument("--check", action="store_true", help="change nothing, fail when stale")
     return top
+
+
+def _add_building(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """What plans, builds and locks."""
+    plan = _add(sub, "plan", commands.plan_command)
+    build = _add(sub, "build", commands.build_command)
+    for command in (plan, build):
+        command.add_argument("names", nargs="*", help="variants or cells; all by default")
+        _add_debug(command)
+        text = "fail where the host compiler is not the lock's, instead of warning"
+        command.add_argument("--locked", action="store_true", help=text)
+
+    text = "in the builder's container, by cibuildwheel"
+    build.add_argument("--container", action="store_true", help=text)
+    shell = _add(sub, "shell", commands.shell_command)
+    shell.add_argument("names", nargs="+", help="a variant or cell, for the builder's container")
+    shell.set_defaults(debug=False, locked=False)
+
+    again = _add(sub, "reproduce", commands.reproduce_command)
+    again.add_argument("--cell", dest="names", nargs="*", default=[], help="variants or cells")
+    text = "only here, not in the builder's container"
+    again.add_argument("--no-container", action="store_true", help=text)
+    again.add_argument("--against", help="a finished wheel, such as a published one")
+    again.set_defaults(debug=False, locked=False)
+
+    lock = _add(sub, "lock", commands.lock_command)
+    lock.add_argument("--upgrade", action="store_true", help="look everything up anew")
 
 
 def _add_loops(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -46,7 +46,13 @@ def build_command(options: Namespace) -> None:
     plan, expansion = _plan(options)
     asked = {cell.id for cell in plan.cells}
     excluded = () if options.names else expansion.excluded
-    results = build(plan, Store(default_root()), excluded=excluded)
+    store = Store(default_root())
+    if options.container:
+        from wheelfab.manylinux.boxed import build_boxed
+
+        results = build_boxed(plan, store)
+    else:
+        results = build(plan, store, excluded=excluded)
     if options.json:
         console.result_json(results)
     else:
@@ -60,6 +66,57 @@ def build_command(options: Namespace) -> None:
         raise BuildError(
             f"{len(bad)} of {len(asked)} cells have no wheel: " + ", ".join(r.cell for r in bad),
             next_step="see the reasons above and build/logs/",
+        )
+
+
+def lock_command(options: Namespace) -> None:
+    """Write matrix.lock: add what it lacks, or with ``--upgrade`` look everything up anew."""
+    from wheelfab.containers import find_engine
+    from wheelfab.locked import load_locked, write_locked
+    from wheelfab.relock import make_lock, without_all_but_compilers
+    from wheelfab.store import Store, default_root
+    from wheelfab.toolchain.host import host_compiler
+
+    matrix, cells, _ = _cells(options.matrix, ())
+    old = load_locked(matrix.root)
+    kept = without_all_but_compilers(old) if options.upgrade else old
+    engine = find_engine(matrix.root)
+    locked = make_lock(cells, Store(default_root()), host_compiler(), engine, kept)
+    path = write_locked(matrix.root, locked)
+    if options.json:
+        console.result_json({"lock": path, "changed": locked != old})
+    else:
+        console.result(f"{path}: {'written' if locked != old else 'as it was'}")
+
+
+def shell_command(options: Namespace) -> None:
+    """Open the container that ``build --container`` builds a variant in."""
+    from wheelfab.manylinux.boxed import open_box
+    from wheelfab.store import Store, default_root
+
+    plan, _ = _plan(options)
+    sys.exit(open_box(plan, Store(default_root())))
+
+
+def reproduce_command(options: Namespace) -> None:
+    """Build each cell again from nothing, elsewhere, and compare; raises ``ReproduceError``."""
+    from wheelfab.reproduce import ReproduceError, ReproduceOptions, reproduce, show_reports
+    from wheelfab.store import Store, default_root
+
+    plan, _ = _plan(options)
+    against = Path(options.against) if options.against else None
+    if against is not None and not against.is_file():
+        raise UsageError("there is no such wheel", where=options.against)
+    chosen = ReproduceOptions(against=against, container=not options.no_container)
+    reports = reproduce(plan, Store(default_root()), chosen)
+    if options.json:
+        console.result_json(reports)
+    else:
+        show_reports(reports)
+    bad = [report.cell for report in reports if not report.passed]
+    if bad:
+        raise ReproduceError(
+            "not reproduced: " + ", ".join(bad), next_step="see build/reproduce/<cell>/"
         )
 
 
@@ -381,9 +438,17 @@ def _cells(
 
 
 def _plan(options: Namespace) -> tuple[Plan, Expansion]:
+    from wheelfab.inputs import compiler_flaw, is_locked_compiler
+    from wheelfab.locked import load_locked
     from wheelfab.plan import plan
     from wheelfab.source import read_source
     from wheelfab.toolchain.host import host_compiler
 
     matrix, cells, expansion = _cells(options.matrix, options.names, _profile(options))
-    return plan(matrix, cells, read_source(matrix.root), host_compiler()), expansion
+    locked, compiler = load_locked(matrix.root), host_compiler()
+    if locked is not None and not is_locked_compiler(locked, compiler):
+        flaw = compiler_flaw(locked, compiler)
+        if options.locked:
+            raise flaw
+        console.warn(str(flaw))
+    return plan(matrix, cells, read_source(matrix.root), compiler, locked), expansion

@@ -14,15 +14,16 @@ from tomlkit.exceptions import ParseError
 from tomlkit.items import Table
 
 from wheelfab.elf import is_elf
-from wheelfab.errors import BuildError, MatrixError
+from wheelfab.errors import BuildError, MatrixError, WheelError
 from wheelfab.facts import AbiKind, cuda_release
 from wheelfab.fatbin import archs_of
 from wheelfab.gate import gate
 from wheelfab.plan import Plan
 from wheelfab.records import file_digest, read_json, write_json
+from wheelfab.sbom import FILE, make_sbom
 from wheelfab.toolchain.torch import TorchTree
 from wheelfab.variant import Cell
-from wheelfab.wheel import repack
+from wheelfab.wheel import read_wheel, repack
 
 _SCHEMA = 1
 
@@ -50,6 +51,16 @@ def make_wheel(
     Raises ``BuildError`` when the pack step fails, ``WheelError`` when the wheel is not what the
     cell says: another version, archs, needs, glibc floor, or over its size budget.
     """
+    raw = prepare(plan, cell, parts, out, work)
+    run_steps({"work": str(work), "out": str(out), "wheel": str(raw)})
+    wheels = sorted(out.glob("*.whl"))
+    if len(wheels) != 1:
+        raise BuildError(f"{len(wheels)} wheels where one was due", where=cell.id)
+    finish_wheel(wheels[0], wheels[0], plan, cell)
+
+
+def prepare(plan: Plan, cell: Cell, parts: Parts, out: Path, work: Path) -> Path:
+    """Stage all that the pack step takes; gives the path that it leaves the raw wheel at."""
     stage, prebuilt = work / "stage", work / "prebuilt"
     _stage(plan, cell, stage)
     package = plan.matrix.project.name
@@ -58,14 +69,22 @@ def make_wheel(
     record = build_record(plan, cell, parts, prebuilt / package, version)
     write_json(prebuilt / package / "_build.json", record)
     write_json(out / "_build.json", record)
-    raw = work / "raw" / _raw_name(package, version, plan)
-    places = {"work": str(work), "out": str(out), "wheel": str(raw)}
-    run_steps(places)
-    wheels = sorted(out.glob("*.whl"))
-    if len(wheels) != 1:
-        raise BuildError(f"{len(wheels)} wheels where one was due", where=cell.id)
-    repack(wheels[0], wheels[0], plan.source.epoch)  # neither umask nor zip tool shows any more
-    gate(wheels[0], cell, plan.matrix.project, version=version)
+    return work / "raw" / _raw_name(package, version, plan)
+
+
+def finish_wheel(wheel: Path, target: Path, plan: Plan, cell: Cell) -> None:
+    """Add the bill of materials to a repaired ``wheel``, pack it canonically, and gate it.
+
+    ``target`` has the name that it will bear.
+
+    Raises ``WheelError`` when it is not what the cell says.
+    """
+    record = read_wheel(wheel).build
+    if record is None:
+        raise WheelError("no _build.json in it", where=wheel.name)
+    # neither umask nor zip tool shows any more
+    repack(wheel, target, plan.source.epoch, extra={FILE: make_sbom(record)})
+    gate(target, cell, plan.matrix.project, version=str(record["version"]))
 
 
 def build_record(
@@ -97,9 +116,10 @@ def build_record(
             "sha256": torch.sha256,
         },
         "compilers": {
-            "host": plan.compiler,
+            "host": plan.compiler.placeless,
             "device": _device_compiler(plan, cell),
         },
+        "tools": plan.wheel(cell).identity["tools"],
         "flags": _flags(parts.results),
         "libraries": {library.name: file_digest(library) for library in libraries},
         "commit": plan.source.commit,

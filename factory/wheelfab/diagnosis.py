@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfab.errors import BuildError, FactoryError, InfrastructureError
@@ -11,9 +12,28 @@ from wheelfab.run import Completed
 
 NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
 _NO_DISK = re.compile(r"No space left on device|Disk quota exceeded")
+_HOST_COMPILE = re.compile(r"^\[\d+/\d+\] .* -c \S+", re.MULTILINE)
+_DEVICE_COMPILE = re.compile(r"^nv(?:rtc|cc) \S+ (?:sm|compute)_\w+ ", re.MULTILINE)
 _FIRST_ERROR = re.compile(
     r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compiles:
+    """How often compilers ran, by the logs: g++ on a source, a device compiler on an arch."""
+
+    host: int
+    device: int
+
+
+def count_compiles(logs: Path) -> Compiles:
+    """What the logs of a build, in the folder ``logs``, say that compilers did."""
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in logs.glob("*.log")]
+    return Compiles(
+        host=sum(len(_HOST_COMPILE.findall(text)) for text in texts),
+        device=sum(len(_DEVICE_COMPILE.findall(text)) for text in texts),
+    )
 
 
 def compile_flags(log: str) -> tuple[str, ...]:

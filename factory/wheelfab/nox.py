@@ -19,9 +19,9 @@ _FACTORY = str(Path(__file__).resolve().parent.parent)
 def register(matrix: str | Path = "matrix.toml") -> None:
     """Register wheelfab's sessions and those that ``matrix.toml`` names.
 
-    They are ``plan``, ``build``, ``build-<variant>``, ``cpu-import-loop``, ``gpu-import-loop``,
-    ``audit``, ``compat``, ``index``, ``publish``. Call it from a ``noxfile.py``. A matrix that is
-    not valid ends nox with the reason.
+    They are ``plan``, ``build``, ``build-<variant>``, ``shell-<variant>``, ``reproduce``,
+    ``cpu-import-loop``, ``gpu-import-loop``, ``audit``, ``compat``, ``index``, ``publish``. Call it
+    from a ``noxfile.py``. A matrix that is not valid ends nox with the reason.
     """
     path = Path(matrix).resolve()
     try:
@@ -34,6 +34,10 @@ def register(matrix: str | Path = "matrix.toml") -> None:
     for variant in loaded.variants:
         text = f"build the wheels of {variant.name}, one a torch pin"
         _command(f"build-{variant.name}", path, ("build", variant.name), text)
+        text = f"a shell in the container that {variant.name} is built in with --container"
+        _command(f"shell-{variant.name}", path, ("shell", variant.name), text)
+    text = "build each cell twice here and once in a container, and compare the bytes"
+    _command("reproduce", path, ("reproduce",), text, own_exit_code=True)
     _command("cpu-import-loop", path, ("loop",), "load every wheel again and again")
     text = "load and use every wheel on every GPU; without one, exit code 5"
     _command("gpu-import-loop", path, ("gpu-loop",), text, own_exit_code=True)

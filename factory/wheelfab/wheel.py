@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -169,12 +170,15 @@ def _files(archive: ZipFile) -> list[ZipInfo]:
     return [info for info in archive.infolist() if not info.is_dir()]
 
 
-def repack(source: Path, target: Path, epoch: int) -> Wheel:
+def repack(
+    source: Path, target: Path, epoch: int, *, extra: Mapping[str, bytes] | None = None
+) -> Wheel:
     """Write the wheel ``source`` to ``target`` so that its bytes depend on its content alone.
 
     Members sorted with dist-info last and RECORD at the very end, one time (``epoch``, seconds),
     modes 644 and 755, one compression, RECORD written anew. ``target`` has the name that the wheel
-    will bear; it appears whole and verified, or not at all.
+    will bear; it appears whole and verified, or not at all. ``extra`` files are put into the
+    dist-info folder, by their paths there.
 
     Raises ``WheelError`` when ``source`` cannot be read or the result is not sound.
     """
@@ -185,13 +189,20 @@ def repack(source: Path, target: Path, epoch: int) -> Wheel:
         infos = {info.filename: info for info in _files(archive)}
         for signed in ("RECORD", "RECORD.jws", "RECORD.p7s"):
             infos.pop(f"{folder}/{signed}", None)
+        added = {f"{folder}/{name}": content for name, content in (extra or {}).items()}
         digests = {
             name: Member(digest=digest_member(archive, info), size=info.file_size)
             for name, info in infos.items()
+            if name not in added
         }
+        for name, content in added.items():
+            digests[name] = Member(digest=hashlib.sha256(content).digest(), size=len(content))
         record = NewMember(name=f"{folder}/RECORD", content=format_manifest(digests, folder))
-        names = sorted(infos, key=lambda name: (name.startswith(f"{folder}/"), name))
-        members = [_copied(infos[name]) for name in names]
+        names = sorted(digests, key=lambda name: (name.startswith(f"{folder}/"), name))
+        members = [
+            NewMember(name=name, content=added[name]) if name in added else _copied(infos[name])
+            for name in names
+        ]
         with part.open("wb") as file:
             write_archive(file, [*members, record], epoch, source=archive)
         _raise(target, wheel_flaws(part, name=target.name))

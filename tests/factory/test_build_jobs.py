@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from wheelfab import build as module
-from wheelfab.build import Folders
 from wheelfab.errors import BuildError, FactoryError, InfrastructureError
+from wheelfab.maker import Folders, Maker
 from wheelfab.run import Completed
 from wheelfab.store import Store
 
@@ -45,11 +44,11 @@ class Compiler:
 
 def make(root: Path, compiler: Compiler, jobs: int, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make the part that every cell shares, with ``jobs`` jobs; its stored result."""
-    monkeypatch.setattr("wheelfab.build.run.run", compiler.run)
-    monkeypatch.setattr("wheelfab.build.machine.jobs", lambda: jobs)
+    monkeypatch.setattr("wheelfab.maker.run.run", compiler.run)
+    monkeypatch.setattr("wheelfab.maker.machine.jobs", lambda: jobs)
     planned, folders = plan_of(root), Folders(root=root)
     folders.work.mkdir(parents=True)
-    maker = module._Maker(planned, folders, Store(root / "store"), Store(folders.build / "store"))
+    maker = Maker(planned, folders, Store(root / "store"), Store(folders.build / "store"))
     return maker.make(planned.action("cpu"), {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from wheelfab.matrix import load_matrix
 from wheelfab.model import Profile
 from wheelfab.plan import Plan, plan
 from wheelfab.records import file_digest, read_json
+from wheelfab.sbom import make_sbom
 from wheelfab.source import Source
 from wheelfab.toolchain.torch import TorchTree
 from wheelfab.variant import Cell, expand, select
@@ -301,6 +303,20 @@ def test_the_record_says_what_is_really_inside_and_what_it_was_made_of(place: Wo
     assert all(len(digest) == 64 for digest in device["wheels"].values())
     assert (record["commit"], record["epoch"]) == ("c" * 40, 1_700_000_000)
     assert record["plan"] == "k" * 64
+
+
+def test_the_bill_of_materials_lies_in_dist_info_and_names_all_inputs(place: Workplace) -> None:
+    out = place.compose("cu121-torch2.4", ARCHS)
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        folder = "demo-0.1.0+cu121.torch2.4.dist-info"
+        data = archive.read(f"{folder}/sboms/wheelfab.cdx.json")
+        assert f"{folder}/sboms/wheelfab.cdx.json," in archive.read(f"{folder}/RECORD").decode()
+    assert data == make_sbom(read_json(out / "_build.json"))
+    names = {part["bom-ref"].partition(":")[0] for part in json.loads(data)["components"]}
+    assert names == {
+        *("bundled", "compiled-against", "device-toolchain", "host-compiler", "build-tool"),
+    }
 
 
 def test_a_cpu_wheel_has_no_archs_and_a_stable_one_its_target(place: Workplace) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from wheelfab.errors import MatrixError
+from wheelfab.errors import MatrixError, ToolchainError
+from wheelfab.locked import Locked
 from wheelfab.matrix import load_matrix
 from wheelfab.model import Profile
 from wheelfab.plan import ActionKind, Plan, plan
@@ -17,6 +18,7 @@ from wheelfab.steps import fill
 from wheelfab.toolchain.host import HostCompiler
 from wheelfab.variant import expand
 
+from .lockmaker import make_locked
 from .matrixmaker import MATRIX
 
 COMPILER = HostCompiler(
@@ -219,3 +221,38 @@ def test_only_known_places_are_filled() -> None:
         "{other}",
         "aObW",
     )
+
+
+def test_a_locked_tool_or_torch_is_part_of_the_keys(root: Path) -> None:
+    matrix = load_matrix(root / "matrix.toml")
+    tree = Source(root=root, commit="c" * 40, epoch=1_700_000_000)
+    cells = expand(matrix).cells
+
+    def of(lock: Locked | None) -> Plan:
+        return plan(matrix, cells, tree, COMPILER, lock)
+
+    lock = make_locked(COMPILER)
+    ninja = tuple(
+        item.model_copy(update={"sha256": "0" * 64}) if item.package == "ninja" else item
+        for item in lock.requirement
+    )
+    names = changed(of(lock), of(lock.model_copy(update={"requirement": ninja})))
+    assert kinds(names) == {"cpu", "kernels:cpu", "kernels:cu118", "kernels:cu121"} | {
+        *("torch:torch2.4", "torch:torch2.10"),
+        *(f"wheel:{cell.split('-')[0]}" for cell in SIX),
+    }
+    older = tuple(item.model_copy(update={"sha256": "0" * 64}) for item in lock.torch[:1])
+    torches = lock.model_copy(update={"torch": (*older, lock.torch[1])})
+    names = changed(of(lock), of(torches))
+    assert {name for name in names if name.startswith("torch:")} == {
+        action.id for action in of(lock).actions if action.id.startswith("torch:torch2.4")
+    }
+    assert of(lock).locked == lock
+
+
+def test_an_input_that_differs_makes_no_plan(root: Path) -> None:
+    matrix = load_matrix(root / "matrix.toml")
+    tree = Source(root=root, commit=None, epoch=1)
+    bare = make_locked(COMPILER).model_copy(update={"toolchain": ()})
+    with pytest.raises(ToolchainError, match=r"^matrix\.lock: toolchain pypi-nvrtc 11\.8: not in"):
+        plan(matrix, expand(matrix).cells, tree, COMPILER, bare)

@@ -319,6 +319,15 @@ def test_repacking_is_canonical(tmp_path: Path) -> None:
     assert content(first.path.read_bytes())[f"{INFO}/METADATA"] == read_wheel(one).metadata
 
 
+def test_repacking_adds_files_to_dist_info_before_record(tmp_path: Path) -> None:
+    path = make_wheel(tmp_path / "in", files={f"{INFO}/sboms/x.json": b"old"})
+    wheel = repack(path, tmp_path / "out" / path.name, epoch=0, extra={"sboms/x.json": b"new"})
+    assert content(wheel.path.read_bytes())[f"{INFO}/sboms/x.json"] == b"new"
+    with zipfile.ZipFile(wheel.path) as archive:
+        assert archive.namelist()[-2:] == [f"{INFO}/sboms/x.json", f"{INFO}/RECORD"]
+    assert verify_wheel(wheel.path) == wheel
+
+
 def test_repacking_keeps_the_executable_bit_and_mends_record(tmp_path: Path) -> None:
     path = make_wheel(tmp_path / "in", mode=0o700, padded=True, drop_rows=(INIT,))
     wheel = repack(path, tmp_path / "out" / path.name, epoch=0)

@@ -19,7 +19,7 @@ from docker.errors import APIError, NotFound
 from wheelfab import console
 from wheelfab.containers.container import Container, reason
 from wheelfab.containers.failing import FAILED
-from wheelfab.containers.images import find_or_build, recipe
+from wheelfab.containers.images import base_digest, find_or_build, recipe
 from wheelfab.containers.options import ContainerOptions, creation
 from wheelfab.containers.owner import OWNER, is_abandoned, owner_labels
 from wheelfab.errors import InfrastructureError, NoDeviceError
@@ -67,6 +67,14 @@ class Engine:
         with _told("cannot make an image"):
             made_of = recipe(self._client, self._root, target, base)
             return find_or_build(self._client, self._root, made_of)
+
+    def base_digest(self, base: str) -> str | None:
+        """The digest of what is in a base image; ``None`` where there is no such base."""
+        with _told("cannot look at an image"):
+            try:
+                return base_digest(self._client, base)
+            except InfrastructureError:
+                return None
 
     @contextmanager
     def start(self, options: ContainerOptions) -> Iterator[Container]:

@@ -17,7 +17,7 @@ from wheelfab.lock import hold
 from wheelfab.records import digest, file_digest
 from wheelfab.suggest import did_you_mean
 
-TARGETS = ("builder", "cpu-host", "diagnosis", "driver-host", "gpu-host")
+TARGETS = ("builder", "cpu-host", "diagnosis", "driver-host", "gpu-host", "wheel-builder")
 INPUTS = "wheelfab.inputs"  # the label: the digest of the recipe
 _BOOTSTRAP = "bootstrap"  # makes the bases, which are inputs by their ids
 _BUILDER_BASE = "debian-11"  # the oldest glibc
@@ -51,6 +51,12 @@ def recipe(client: DockerClient, root: Path, target: str, base: str) -> Recipe:
     """The recipe of ``target`` on ``base``; raises ``InfrastructureError`` where a base is not."""
     if target not in TARGETS:
         raise UsageError(f"no image {target!r}, {did_you_mean(target, TARGETS)}")
+    if not (root / "docker" / "Dockerfile").is_file():
+        raise InfrastructureError(
+            "there is no docker/Dockerfile",
+            where=str(root),
+            next_step="copy the folder docker/ from wheelfab's repository",
+        )
     oldest = _base_id(client, _BUILDER_BASE)
     if target == "builder":
         base = _BUILDER_BASE
@@ -60,6 +66,15 @@ def recipe(client: DockerClient, root: Path, target: str, base: str) -> Recipe:
         base=base,
         arguments={"BUILDER_BASE": oldest, "BASE": _base_id(client, base)},
     )
+
+
+def base_digest(client: DockerClient, base: str) -> str:
+    """The digest of what is in a base: of its layers, whatever made them and whenever.
+
+    Raises ``InfrastructureError`` where there is no such base.
+    """
+    layers = client.images.get(_base_id(client, base)).attrs["RootFS"]["Layers"]
+    return f"sha256:{digest(layers)}"
 
 
 def find_or_build(client: DockerClient, root: Path, made_of: Recipe) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -14,12 +15,16 @@ from wheelfab.records import file_digest
 from wheelfab.run import run, tool_environment
 
 OLDEST = Version("11.3")  # what torch's headers want from 2.13 on
+_TOOLS = ("as", "cc1", "ld")
 _INSTALL = "install g++ (Debian, Ubuntu: apt install g++; Fedora, RHEL: dnf install gcc-c++)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostCompiler:
-    """A g++ and its gcc. The digests are of the driver and of ``cc1plus``, the compiler proper."""
+    """A g++ and its gcc, known by their programs' digests, wherever they lie.
+
+    ``cc1plus`` is the compiler proper; ``tools`` are what it works with: ``cc1``, ``as``, ``ld``.
+    """
 
     path: Path
     cc: Path
@@ -27,6 +32,12 @@ class HostCompiler:
     target: str
     driver_sha256: str
     cc1plus_sha256: str
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def placeless(self) -> HostCompiler:
+        """The same compiler without its folder, which decides nothing about what it makes."""
+        return replace(self, path=Path("g++"), cc=Path("gcc"))
 
 
 def host_compiler(oldest: Version = OLDEST) -> HostCompiler:
@@ -70,7 +81,15 @@ def _examine(path: Path) -> HostCompiler:
         target=_ask(path, "-dumpmachine").strip(),
         driver_sha256=file_digest(path.resolve()),
         cc1plus_sha256=file_digest(cc1plus),
+        tools={name: file_digest(tool) for name in _TOOLS if (tool := _tool(path, name))},
     )
+
+
+def _tool(path: Path, name: str) -> Path | None:
+    """Where the compiler takes program ``name`` from; a bare answer means the PATH."""
+    said = _ask(path, f"-print-prog-name={name}").strip()
+    found = shutil.which(said) if said else None
+    return Path(found).resolve() if found else None
 
 
 def _version(path: Path) -> Version:

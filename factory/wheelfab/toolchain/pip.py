@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import platform
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ _TRANSPORT = {"cert": "PIP_CERT", "client-cert": "PIP_CLIENT_CERT", "proxy": "PI
 _LEVELS = ("global", "user", "site", ":env:")  # pip's own order: the last one counts
 _TIMEOUT = 3600.0
 _DEFAULT_INDEX = re.compile(r"--index-url <url>.*?\(default\s+(https?://[^\s)]+)\)", re.DOTALL)
+_PLATFORMS = ("manylinux_2_28", "manylinux_2_17", "manylinux_2_12", "manylinux2014")
 
 
 def user_environment(temporary: Path) -> dict[str, str]:
@@ -54,8 +56,10 @@ def index_environment(temporary: Path) -> dict[str, str]:
     )
 
 
-def download(arguments: Sequence[str], *, into: Path, env: Mapping[str, str]) -> Completed:
-    """Run ``pip download`` without dependencies, wheels only, into the folder ``into``.
+def download(
+    arguments: Sequence[str], *, into: Path, env: Mapping[str, str], dependencies: bool = False
+) -> Completed:
+    """Run ``pip download``, wheels only, into the folder ``into``.
 
     Raises ``ToolchainError`` when this Python has no pip, ``InfrastructureError`` when the disk is
     full; any other failure is returned.
@@ -66,9 +70,10 @@ def download(arguments: Sequence[str], *, into: Path, env: Mapping[str, str]) ->
             where=sys.executable,
             next_step=f"run {sys.executable} -m ensurepip",
         )
-    command = (sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:")
+    command = (sys.executable, "-m", "pip", "download", "--only-binary=:all:")
+    alone = () if dependencies else ("--no-deps",)
     quiet = ("--no-input", "--progress-bar=off", "--dest", str(into))
-    done = run((*command, *quiet, *arguments), env=env, timeout=_TIMEOUT)
+    done = run((*command, *alone, *quiet, *arguments), env=env, timeout=_TIMEOUT)
     if not done.ok and _NO_DISK.search(done.stderr):
         raise InfrastructureError(
             "disk full while downloading",
@@ -76,6 +81,18 @@ def download(arguments: Sequence[str], *, into: Path, env: Mapping[str, str]) ->
             next_step="free some space or point WHEELFAB_STORE to a larger disk",
         )
     return done
+
+
+def target(python: str) -> tuple[str, ...]:
+    """What tells pip to take the wheels of one CPython (``3.11``, ``3.13t``), running or not."""
+    names = (f"{name}_{platform.machine()}" for name in _PLATFORMS)
+    platforms = (arg for name in names for arg in ("--platform", name))
+    abis = (f"cp{python.replace('.', '')}", "abi3", "none")
+    return (
+        *("--python-version", python.rstrip("t"), "--implementation", "cp"),
+        *(arg for abi in abis for arg in ("--abi", abi)),
+        *platforms,
+    )
 
 
 def why(done: Completed) -> str:

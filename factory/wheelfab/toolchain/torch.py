@@ -7,8 +7,8 @@ import platform
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -16,6 +16,7 @@ from packaging.version import Version
 from wheelfab import console
 from wheelfab.elf import Elf, read_elf
 from wheelfab.errors import ToolchainError
+from wheelfab.locked import LOCK, RENEW, LockedTorch
 from wheelfab.machine import GIB
 from wheelfab.records import digest, file_digest, read_json, write_json
 from wheelfab.run import Completed, check
@@ -80,6 +81,7 @@ def torch_tree(
     index: str,
     fallback: str | None = None,
     python: str | None = None,
+    locked: LockedTorch | None = None,
 ) -> TorchTree:
     """The tree of a torch release for one CPython, fetched now unless it is in ``store``.
 
@@ -89,17 +91,47 @@ def torch_tree(
 
     ``python``: ``3.11`` or, free-threaded, ``3.13t``; by default the running one if torch has it.
 
+    With ``locked`` the file's hash decides, wherever it comes from, and ``python`` is the lock's.
+
     Raises ``ToolchainError`` when the release cannot be had or is not what it says.
     """
+    if locked is not None:
+        return _locked_tree(store, release, index, fallback, locked)
     chosen = python or choose_python(release)
     key = torch_key(release, index, fallback, chosen)
+
+    def fetch(folder: Path) -> str:
+        return _fetch(folder, release, index, fallback, chosen)
+
     content = store.entry(
-        KIND,
-        key,
-        lambda content: _make(content, release, index, fallback, chosen),
-        needs=_NEEDED_DISK,
+        KIND, key, lambda content: _make(content, release, chosen, fetch), needs=_NEEDED_DISK
     )
     return _load(content)
+
+
+def _locked_tree(
+    store: Store, release: Version, index: str, fallback: str | None, locked: LockedTorch
+) -> TorchTree:
+    """The tree of just that file; an unlocked fetch of the same file is taken as well."""
+    usual = torch_key(release, index, fallback, locked.python)
+    found = store.find(KIND, usual)
+    other = found is not None and _load(found).sha256 != locked.sha256
+    key = f"{release.public}-{locked.sha256[:16]}" if other else usual
+
+    def fetch(folder: Path) -> str:
+        return _fetch_locked(folder, index, locked)
+
+    content = store.entry(
+        KIND, key, lambda content: _make(content, release, locked.python, fetch), needs=_NEEDED_DISK
+    )
+    tree = _load(content)
+    if tree.sha256 != locked.sha256:
+        raise ToolchainError(
+            f"{tree.file} has SHA-256 {tree.sha256}, the lock says {locked.sha256}",
+            where=f"{LOCK}: torch {release}",
+            next_step=RENEW,
+        )
+    return replace(tree, source=locked.source)
 
 
 def find_torch_tree(
@@ -132,10 +164,11 @@ def _load(content: Path) -> TorchTree:
     return TorchTree(root=content, **read_json(content / _RECORD))
 
 
-def _make(content: Path, release: Version, index: str, fallback: str | None, python: str) -> None:
+def _make(content: Path, release: Version, python: str, fetch: Callable[[Path], str]) -> None:
+    """Unpack the one wheel that ``fetch`` leaves in the folder it is given, and describe it."""
     with tempfile.TemporaryDirectory(dir=content.parent) as name:
         folder = Path(name)
-        source = _fetch(folder, release, index, fallback, python)
+        source = fetch(folder)
         wheels = sorted(folder.glob("*.whl"))
         if len(wheels) != 1:
             raise ToolchainError(f"pip left {len(wheels)} wheels for torch {release}")
@@ -190,6 +223,39 @@ def _fetch(folder: Path, release: Version, index: str, fallback: str | None, pyt
     return f"pypi fallback: {reason}"
 
 
+def _fetch_locked(folder: Path, index: str, locked: LockedTorch) -> str:
+    """As ``_fetch``, but what counts is the hash, so that any place that has the file will do.
+
+    A file with a local version (``+cpu``) is on PyTorch's own index and asked for there first.
+    """
+    what = f"torch {locked.version} for CPython {locked.python}"
+    requirements = folder / "requirements.txt"
+    line = f"torch=={locked.version} --hash=sha256:{locked.sha256}\n"
+    requirements.write_text(line, encoding="utf-8")
+    wanted = (
+        *_target(locked.python),
+        "--no-cache-dir",
+        "--require-hashes",
+        "-r",
+        str(requirements),
+    )
+    if Version(locked.version).local:
+        console.step(f"fetching {what} from {index}")
+        named = ("--index-url", index, "--retries", "1", "--timeout", "15")
+        env = pip.index_environment(folder)
+        if pip.download((*named, *wanted), into=folder, env=env).ok:
+            return locked.source
+    console.step(f"fetching {what} from pip's own index")
+    done = pip.download(wanted, into=folder, env=pip.user_environment(folder))
+    check(
+        done,
+        ToolchainError,
+        doing=f"fetching the locked {what}, SHA-256 {locked.sha256},",
+        next_step=f"check that pip reaches its index, or {RENEW}",
+    )
+    return locked.source
+
+
 def is_unreachable(done: Completed) -> bool:
     """Whether a failed pip (run with ``-vv``) got no answer; "no such file" is an answer."""
     return bool(_NO_ANSWER.search(done.stdout + done.stderr))
@@ -197,11 +263,15 @@ def is_unreachable(done: Completed) -> bool:
 
 def _arguments(release: Version, python: str) -> tuple[str, ...]:
     """The wheel of one release and one CPython, which need not be the running one."""
+    return (*_target(python), f"torch=={release.public}")
+
+
+def _target(python: str) -> tuple[str, ...]:
     tag = f"cp{python.replace('.', '')}"
     tags = (f"{name}_{platform.machine()}" for name in _PLATFORMS)
     platforms = (arg for name in tags for arg in ("--platform", name))
     interpreter = ("--python-version", python.rstrip("t"), "--implementation", "cp", "--abi", tag)
-    return (*interpreter, *platforms, f"torch=={release.public}")
+    return (*interpreter, *platforms)
 
 
 def read_version(path: Path) -> tuple[str, str | None]:

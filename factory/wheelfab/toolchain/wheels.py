@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.version import Version
@@ -13,7 +14,7 @@ from wheelfab.records import digest, file_digest
 from wheelfab.run import check
 from wheelfab.store import Store
 from wheelfab.toolchain import pip
-from wheelfab.toolchain.pins import ToolchainPins, pinned
+from wheelfab.toolchain.pins import PinnedWheel, ToolchainPins, pinned
 
 KIND = "toolchain"
 
@@ -37,29 +38,46 @@ def fetch_toolchain(store: Store, route: str, cuda: Version) -> Path:
 def _make(pins: ToolchainPins, content: Path) -> None:
     size = sum(wheel.size for wheel in pins.wheels) / 1e6
     console.step(f"fetching {pins.name}: {len(pins.wheels)} wheels, {size:.0f} MB")
+    unpack_pinned(pins.wheels, content, what=pins.name, where="facts/toolchains.toml")
+    _finish(pins, content)
+
+
+def unpack_pinned(
+    wheels: Sequence[PinnedWheel],
+    content: Path,
+    *,
+    what: str,
+    where: str,
+    arguments: Sequence[str] = (),
+) -> None:
+    """Fetch ``wheels`` with the user's own pip and unpack them into ``content``.
+
+    ``where`` names the file that has their hashes; ``arguments`` are added to pip's.
+
+    Raises ``ToolchainError`` when one cannot be had with its hash.
+    """
     with tempfile.TemporaryDirectory(dir=content.parent) as name:
         folder = Path(name)
         requirements = folder / "requirements.txt"
-        lines = [wheel.requirement for wheel in pins.wheels]
+        lines = [wheel.requirement for wheel in wheels]
         requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
         done = pip.download(
-            ("--require-hashes", "--requirement", str(requirements)),
+            (*arguments, "--require-hashes", "--requirement", str(requirements)),
             into=folder,
             env=pip.user_environment(folder),
         )
         check(
             done,
             ToolchainError,
-            doing=f"fetching the wheels of {pins.name}",
-            next_step="check that pip reaches its index; the hashes are in facts/toolchains.toml",
+            doing=f"fetching the wheels of {what}",
+            next_step=f"check that pip reaches its index; the hashes are in {where}",
         )
-        for wheel in pins.wheels:
+        for wheel in wheels:
             path = folder / wheel.file
             if not path.is_file() or file_digest(path) != wheel.sha256:
-                raise ToolchainError(f"pip left no {wheel.file} with the pinned hash")
+                raise ToolchainError(f"pip left no {wheel.file} with the pinned hash", where=where)
             pip.unpack_wheel(path, content)
             path.unlink()
-    _finish(pins, content)
 
 
 def _finish(pins: ToolchainPins, content: Path) -> None:

@@ -1,0 +1,89 @@
+"""Builds made again elsewhere: the same bytes; what is planted to differ is named by its cause."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from wheelfab.locked import LOCK
+from wheelfab.reproduce.report import ReproduceError
+
+from .conftest import ROOT, Wheelfab
+
+CELL = "cu121-torch2.10"
+PLANTS = """
+function(planted name content)
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.c" CONTENT "${content}")
+  add_library(_${name} MODULE "${CMAKE_CURRENT_BINARY_DIR}/${name}.c")
+  set_target_properties(_${name} PROPERTIES PREFIX "")
+  install(TARGETS _${name} LIBRARY DESTINATION tiny)
+endfunction()
+if(WHEELFAB_PART STREQUAL "torch")
+  planted(path "const char* tiny_path(void) { return __FILE__; }\\n")
+  execute_process(COMMAND date "+%Y-%m-%d %H:%M:%S" OUTPUT_VARIABLE now
+                  OUTPUT_STRIP_TRAILING_WHITESPACE)
+  planted(time "const char* tiny_time(void) { return \\"made on ${now}\\"; }\\n")
+  # Two names in the order of a listing that nobody sorts.
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "levels")
+    planted(order "const char tiny_order[] = \\"first name\\\\0other name\\";\\n")
+  else()
+    planted(order "const char tiny_order[] = \\"other name\\\\0first name\\";\\n")
+  endif()
+  planted(build_id "int tiny_build_id(void) { return 1; }\\n")
+  target_link_options(_build_id PRIVATE -Wl,--build-id=uuid)
+endif()
+"""
+
+
+@pytest.fixture
+def locked(tiny: Wheelfab) -> Wheelfab:
+    """The tiny extension with this repository's lock."""
+    shutil.copy(ROOT / LOCK, tiny.root / LOCK)
+    return tiny
+
+
+def test_b64_b65_two_builds_far_apart_give_the_same_bytes(locked: Wheelfab) -> None:
+    (report,) = locked.json("reproduce", "--cell", CELL, "--no-container")
+    first, second = report["builds"]
+    assert (first["outcome"], second["outcome"]) == ("same", "same")
+    assert first["sha256"] == second["sha256"]
+    for build in (first, second):  # base.c, binding.cpp and images.S; three archs
+        assert (build["host_compiles"], build["device_compiles"]) == (3, 3)
+    told = {"folder", "umask", "time zone", "language", "hash seed", "files' times", "clock"}
+    assert told <= set(report["different"])
+    assert set(report["different"]) | set(report["same"]) >= {"user", "host name", "cores"}
+    kept = json.loads((locked.root / "build/reproduce" / CELL / "reproduce.json").read_text())
+    assert kept["report"] == report
+    wheel = next((locked.root / "build/reproduce/first/a/dist").glob("*.whl"))
+    with ZipFile(wheel) as archive:
+        left = b"".join(archive.read(name) for name in archive.namelist())
+    assert str(locked.root).encode() not in left
+
+
+def test_what_is_planted_is_named_by_its_cause(locked: Wheelfab) -> None:
+    with (locked.root / "csrc/CMakeLists.txt").open("a") as file:
+        file.write(PLANTS)
+    done = locked.run("reproduce", "--cell", CELL, "--no-container", "--json")
+    assert done.returncode == ReproduceError.exit_code, done.stderr
+    (report,) = json.loads(done.stdout)
+    second = report["builds"][1]
+    assert second["outcome"] == "differs"
+    found = {item["where"]: item["cause"] for item in second["findings"]}
+    assert found == {
+        "tiny/_path.so": "path",
+        "tiny/_time.so": "time",
+        "tiny/_order.so": "order",
+        "tiny/_build_id.so": "build id",
+    }
+    shown = {item["cause"]: item for item in second["findings"]}
+    assert "/first/a/" in shown["path"]["first"]
+    assert "made on 2" in shown["time"]["second"]
+    diffoscope = second["diffoscope"]
+    if shutil.which("diffoscope"):
+        assert "_path.so" in Path(diffoscope).read_text()
+    else:
+        assert diffoscope.startswith("no diffoscope on the PATH; install it")
