@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from packaging.tags import compatible_tags, cpython_tags
 from packaging.version import Version
@@ -170,6 +171,7 @@ def _series(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
+@lru_cache
 def _interpreter_tags(python: str) -> frozenset[tuple[str, str]]:
     """Interpreter and ABI of every tag that pip takes on that Python, whatever the platform."""
     free = python.endswith(_FREE_THREADED)

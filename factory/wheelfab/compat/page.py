@@ -18,7 +18,7 @@ from markupsafe import Markup
 from wheelfab.compat.line import PLACEHOLDER
 from wheelfab.compat.offer import Picked
 from wheelfab.compat.record import Answer, By, CompatTable
-from wheelfab.compat.verdict import NO_GPU
+from wheelfab.compat.verdict import NO_GPU, numbers
 from wheelfab.records import to_plain
 
 _TEMPLATES = "templates"
@@ -58,10 +58,9 @@ def start(table: CompatTable) -> Picked:
         for python in entry.pythons_seen
         for glibc in entry.glibcs_seen
     ]
-    order = {name: number for number, name in enumerate(table.axes.torch)}
     torch, python, glibc = max(
         seen,
-        key=lambda item: order[item[0]],
+        key=lambda item: tuple(map(numbers, item)),
         default=(table.axes.torch[-1], "3.12", table.axes.glibc[-1]),
     )
     return Picked(torch=torch, python=python, glibc=glibc, gpu=NO_GPU, driver="")

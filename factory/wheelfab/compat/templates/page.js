@@ -67,16 +67,15 @@ function whyWorks(found) {
 }
 
 function lineOf(row) {
-  const said = [];
-  for (const [tool, line] of [["pip", row.install], ["uv", `uv ${row.install}`]]) {
-    const box = make("div", "", { class: "scroll" });
-    const pre = make("pre", "");
-    pre.append(make("code", line, { id: `line-${tool}` }));
-    box.append(pre);
-    const copy = make("button", `Copy for ${tool}`, { type: "button" });
+  const pre = make("pre", "");
+  pre.append(make("code", row.install, { id: "line" }));
+  const buttons = make("p", "", { class: "buttons" });
+  for (const [words, line] of [["Copy", row.install], ["Copy for uv", `uv ${row.install}`]]) {
+    const copy = make("button", words, { type: "button" });
     copy.addEventListener("click", () => copyLine(copy, line, pre));
-    said.push(box, copy);
+    buttons.append(copy);
   }
+  const said = [pre, buttons];
   if (table.index_url === null) {
     said.push(make("p", "https://INDEX stands for the address where the index is served."));
   }
@@ -88,6 +87,7 @@ async function copyLine(button, line, pre) {
     await navigator.clipboard.writeText(line);
     button.textContent = "Copied";
   } catch {
+    pre.firstChild.textContent = line;
     getSelection().selectAllChildren(pre);
     button.textContent = "Selected: copy it with the keyboard";
   }
