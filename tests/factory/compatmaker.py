@@ -55,14 +55,13 @@ def python(name: str, answer: Answer = Answer.WORKS, reason: str = "tag cp310-ab
 
 def gpu(capability: str, code: Code | None = Code.CUBIN, **values: Any) -> GpuEntry:
     """A wheel on a GPU: by a cubin for it, by PTX for 9.0, or not at all."""
-    usual: dict[str, Any] = {
-        Code.CUBIN: {
-            "arch": capability, "driver": "525.60.13", "reason": f"machine code for {capability}",
-        },
+    cubin = {"driver": "525.60.13", "reason": f"machine code for {capability}"}
+    usual: dict[Code | None, dict[str, Any]] = {
+        Code.CUBIN: {"arch": capability, **cubin},
         Code.PTX: {"arch": "9.0", "driver": "530.30.02", "reason": "PTX for 9.0"},
         None: {"arch": None, "driver": None, "reason": "no image"},
-    }[code]  # fmt: skip
-    made: dict[str, Any] = {"measured": False, **usual, **values}
+    }
+    made: dict[str, Any] = {"measured": False, **usual[code], **values}
     return GpuEntry(capability=capability, code=code, **made)
 
 

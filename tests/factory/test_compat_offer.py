@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.factory.cellmaker import build_all, cells
 from tests.factory.compatmaker import looped_table
 from wheelfab.compat import CompatTable, Picked, offer, tabulate
 from wheelfab.compat.offer import Offer
@@ -32,6 +33,7 @@ def answered(found: Offer) -> tuple[str, Answer | None]:
 
 def nearest(found: Offer) -> list[tuple[dict[str, str], str]]:
     """What would have to change, and the cell that then works."""
+    assert all(item.answer is Answer.WORKS for item in found.nearest)
     return [({str(k): v for k, v in item.values.items()}, item.cell) for item in found.nearest]
 
 
@@ -84,7 +86,7 @@ def test_the_nearest_torch_and_python(table: CompatTable) -> None:
 
 
 def test_two_changes_where_one_is_not_enough(table: CompatTable) -> None:
-    """CUDA builds of torch 2.13 do not run on so old a driver, and no wheel of ours is for Python 3.9."""
+    """No CUDA build of torch 2.13 runs on that driver, and no wheel is for Python 3.9."""
     found = offer(table, pick(torch="2.13.0", python="3.9", gpu="9.0", driver="470.57.02"))
     assert nearest(found) == [({"torch": "2.4.1", "python": "3.10"}, "cu118-torch2.4")]
 
@@ -100,6 +102,17 @@ def test_a_loop_that_failed_is_not_offered_on_that_torch(table: CompatTable) -> 
     found = offer(table, pick(gpu="9.0", driver="520.61.05"))
     assert found.verdict is not None
     assert found.verdict.answer is Answer.NO
+
+
+def test_where_nothing_works_what_ends_a_no_is_named_as_untested(tmp_path: Path) -> None:
+    build_all(tmp_path)
+    found = offer(tabulate(tmp_path, cells(), ()), pick(gpu="9.0", driver="390.157"))
+    assert found.verdict is not None
+    assert found.verdict.answer is Answer.NO
+    assert {(str(next(iter(item.values))), item.answer) for item in found.nearest} == {
+        ("driver", Answer.UNTESTED),
+        ("gpu", Answer.UNTESTED),
+    }
 
 
 def test_without_any_wheel_there_is_no_offer(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from wheelfab.arch import Code
 from wheelfab.compat.record import Answer, By, WheelRow
 from wheelfab.compat.verdict import NO_GPU, Axis, Verdict, numbers, verdict
 
-HERE = {"torch": "2.13.0", "python": "3.11", "glibc": "2.36", "gpu": NO_GPU, "driver": ""}
-ON_GPU = {"gpu": "9.0", "driver": "550.54.14"}
+HERE: dict[str, Any] = {
+    "torch": "2.13.0",
+    "python": "3.11",
+    "glibc": "2.36",
+    "gpu": NO_GPU,
+    "driver": "",
+}
+ON_GPU: dict[str, Any] = {"gpu": "9.0", "driver": "550.54.14"}
 
 
 def ask(found: WheelRow | None = None, **values: Any) -> Verdict:
@@ -65,7 +71,7 @@ def test_by_the_atlas() -> None:
         ),
     ],
 )
-def test_each_axis_can_say_no(values: dict[str, str], reason: str) -> None:
+def test_each_axis_can_say_no(values: dict[str, Any], reason: str) -> None:
     answer, reasons = said(ask(**values))
     assert answer is Answer.NO
     assert reason in [text for _, text in reasons]
@@ -82,7 +88,7 @@ def test_each_axis_can_say_no(values: dict[str, str], reason: str) -> None:
         ({"gpu": "9.0", "driver": "five"}, "driver", "which driver is not known"),
     ],
 )
-def test_what_is_not_known_is_untested(values: dict[str, str], axis: str, reason: str) -> None:
+def test_what_is_not_known_is_untested(values: dict[str, Any], axis: str, reason: str) -> None:
     found = ask(row(pythons=(python("3.11"),), torch=(torch(pythons=()),)), **values)
     assert said(found) == (Answer.UNTESTED, [(axis, reason)])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 from wheelfab.arch import Code
 from wheelfab.compat.record import Answer, CompatTable, WheelRow
@@ -41,10 +42,11 @@ class Picked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """Other values for some axes, and the cell whose wheel then works."""
+    """Other values for some axes, and the cell whose wheel then works or is at least untested."""
 
     values: Mapping[Axis, str]
     cell: str
+    answer: Answer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,8 +67,7 @@ def offer(table: CompatTable, picked: Picked) -> Offer:
     if best is None:
         return Offer(cell="", verdict=None, nearest=())
     row, found = best
-    nearest = () if found.answer is Answer.WORKS else tuple(_nearest(table, picked))
-    return Offer(cell=row.cell, verdict=found, nearest=nearest)
+    return Offer(cell=row.cell, verdict=found, nearest=tuple(_nearest(table, picked, found)))
 
 
 def judge(row: WheelRow, picked: Picked) -> Verdict:
@@ -97,27 +98,38 @@ def _rank(row: WheelRow, found: Verdict, picked: Picked) -> tuple[int, ...]:
     )
 
 
-def _nearest(table: CompatTable, picked: Picked) -> Iterator[Change]:
-    """One change an axis that is enough alone; else the first pair; last, the CPU."""
-    singles = [change for axes in _CHANGES if (change := _change(table, picked, axes))]
-    yield from singles
-    if not singles:
-        pairs = (_change(table, picked, axes) for axes in _PAIRS)
-        yield from [change for change in pairs if change][:1]
-    if picked.gpu != NO_GPU:
+def _nearest(table: CompatTable, picked: Picked, found: Verdict) -> Iterator[Change]:
+    """What makes a wheel work; where nothing does, what ends a no; last, the CPU."""
+    better = _ANSWERS[: _ANSWERS.index(found.answer)]
+    for answer in better:
+        changes = _changes(table, picked, answer)
+        yield from changes
+        if changes:
+            break
+    if picked.gpu != NO_GPU and better:
         best = _best(table.wheels, replace(picked, gpu=NO_GPU))
-        if best is not None and best[1].answer is Answer.WORKS:
-            yield Change(values={Axis.GPU: NO_GPU}, cell=best[0].cell)
+        if best is not None and best[1].answer in better:
+            yield Change(values={Axis.GPU: NO_GPU}, cell=best[0].cell, answer=best[1].answer)
 
 
-def _change(table: CompatTable, picked: Picked, axes: Sequence[Axis]) -> Change | None:
-    """The nearest values of ``axes`` with which a wheel works."""
+def _changes(table: CompatTable, picked: Picked, answer: Answer) -> list[Change]:
+    """One change an axis that is enough alone; else the first pair."""
+    singles = [change for axes in _CHANGES if (change := _change(table, picked, axes, answer))]
+    if singles:
+        return singles
+    pairs = (_change(table, picked, axes, answer) for axes in _PAIRS)
+    return list(islice(filter(None, pairs), 1))
+
+
+def _change(
+    table: CompatTable, picked: Picked, axes: Sequence[Axis], answer: Answer
+) -> Change | None:
+    """The nearest values of ``axes`` with which a wheel has that answer."""
     for values in _combinations(table, picked, axes):
         best = _best(table.wheels, replace(picked, **values))
-        if best is not None and best[1].answer is Answer.WORKS:
-            return Change(
-                values={Axis(name): value for name, value in values.items()}, cell=best[0].cell
-            )
+        if best is not None and best[1].answer is answer:
+            named = {Axis(name): value for name, value in values.items()}
+            return Change(values=named, cell=best[0].cell, answer=answer)
     return None
 
 

@@ -94,7 +94,7 @@ async function copyLine(button, line, pre) {
 }
 
 function changes(nearest) {
-  if (!nearest.length) return [make("p", "No single change, nor two together, makes one work.")];
+  if (!nearest.length) return [make("p", "Neither one change nor two together would help.")];
   const list = make("ul", "", { class: "nearest" });
   for (const change of nearest) {
     const item = make("li", "");
@@ -103,7 +103,7 @@ function changes(nearest) {
     item.append(button);
     list.append(item);
   }
-  return [make("p", "Nearest that works:"), list];
+  return [make("p", "Nearest:"), list];
 }
 
 function changeText(change) {
@@ -112,7 +112,8 @@ function changeText(change) {
     if (axis === "driver") return `driver ${value} or newer`;
     return `${NAMES[axis]} ${value}`;
   });
-  return `${words.join(" and ")} (${change.cell})`;
+  const tail = change.answer === "works" ? "" : ", untested";
+  return `${words.join(" and ")} (${change.cell}${tail})`;
 }
 
 function take(change) {

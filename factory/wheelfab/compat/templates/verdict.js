@@ -118,8 +118,7 @@ const PAIRS = [
 function offer(table, picked) {
   const best = bestOf(table.wheels, picked);
   if (!best) return { cell: "", verdict: null, nearest: [] };
-  const nearest = best.verdict.answer === "works" ? [] : nearestOf(table, picked);
-  return { cell: best.row.cell, verdict: best.verdict, nearest };
+  return { cell: best.row.cell, verdict: best.verdict, nearest: nearestOf(table, picked, best.verdict) };
 }
 
 function judge(row, picked) {
@@ -150,24 +149,36 @@ function rankOf(row, found, picked) {
   ];
 }
 
-function nearestOf(table, picked) {
-  const found = CHANGES.map((axes) => changeOf(table, picked, axes)).filter(Boolean);
-  if (!found.length) {
-    found.push(...PAIRS.map((axes) => changeOf(table, picked, axes)).filter(Boolean).slice(0, 1));
+function nearestOf(table, picked, found) {
+  const better = ANSWERS.slice(0, ANSWERS.indexOf(found.answer));
+  let nearest = [];
+  for (const answer of better) {
+    nearest = changesOf(table, picked, answer);
+    if (nearest.length) break;
   }
-  if (picked.gpu !== NO_GPU) {
+  if (picked.gpu !== NO_GPU && better.length) {
     const best = bestOf(table.wheels, { ...picked, gpu: NO_GPU });
-    if (best && best.verdict.answer === "works") {
-      found.push({ values: { gpu: NO_GPU }, cell: best.row.cell });
+    if (best && better.includes(best.verdict.answer)) {
+      nearest.push({ values: { gpu: NO_GPU }, cell: best.row.cell, answer: best.verdict.answer });
     }
   }
-  return found;
+  return nearest;
 }
 
-function changeOf(table, picked, axes) {
+function changesOf(table, picked, answer) {
+  const singles = CHANGES.map((axes) => changeOf(table, picked, axes, answer)).filter(Boolean);
+  if (singles.length) return singles;
+  for (const axes of PAIRS) {
+    const change = changeOf(table, picked, axes, answer);
+    if (change) return [change];
+  }
+  return [];
+}
+
+function changeOf(table, picked, axes, answer) {
   for (const values of combinations(table, picked, axes)) {
     const best = bestOf(table.wheels, { ...picked, ...values });
-    if (best && best.verdict.answer === "works") return { values, cell: best.row.cell };
+    if (best && best.verdict.answer === answer) return { values, cell: best.row.cell, answer };
   }
   return null;
 }
