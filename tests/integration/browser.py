@@ -19,9 +19,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 @dataclass
 class Heard:
-    """What a page asked for and complained of."""
+    """What a page asked for, what it got of that, and what it complained of."""
 
     requests: list[str] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
 
 
@@ -66,6 +67,7 @@ def opened(browser: Browser, url: str, **context: Any) -> Iterator[tuple[Page, H
     with browser.new_context(**context) as made:
         page, heard = made.new_page(), Heard()
         page.on("request", lambda request: heard.requests.append(request.url))
+        page.on("response", lambda response: heard.answers.append(response.url))
         page.on("console", lambda said: heard.complaints.append(said.text))
         page.on("pageerror", lambda error: heard.complaints.append(str(error)))
         page.set_default_timeout(60_000)

@@ -146,7 +146,7 @@ def test_the_script_offers_what_the_record_offers(
             gpu=choice.choice([*table.capabilities, "none"]),
             driver=choice.choice([*DRIVERS, *(item.driver for item in axes.driver)]),
         )
-        for _ in range(40)
+        for _ in range(25)
     ]
     with opened(browser, address) as (page, _):
         theirs = page.evaluate(
@@ -276,17 +276,18 @@ def test_its_policy_lets_nothing_else_run(browser: Browser, address: str) -> Non
             }"""
         )
         assert page.evaluate("window.ran") is None
-        assert heard.requests == [address]
-        assert len(heard.complaints) == 2  # the policy's own words about both
+        assert heard.answers == [address]
+        assert len(heard.complaints) == 2
+        assert all("Content Security Policy" in words for words in heard.complaints)
 
 
 def test_what_is_picked_stands_in_the_address_and_nonsense_there_is_harmless(
     browser: Browser, address: str
 ) -> None:
-    with opened(browser, address) as (page, heard):
+    with opened(browser, address) as (page, _):
         page.select_option("#gpu", "B200")
         page.fill("#driver", "570.26")
-        shared, wanted = page.url, page.inner_text("#answer")
+        shared, wanted = page.evaluate("location.href"), page.inner_text("#answer")
     with opened(browser, shared) as (page, _):
         assert page.inner_text("#answer") == wanted
     evil = "#torch=<img src=x>&gpu=__proto__&driver=%3Cscript%3E&constructor=1&python="
