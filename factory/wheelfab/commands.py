@@ -212,11 +212,14 @@ def compat_command(options: Namespace) -> None:
     if options.wheels:
         _compat_of_wheels(options)
         return
-    from wheelfab.compat import checked_url, show_table, tabulate, write_table
+    from wheelfab.atlas import read_atlas
+    from wheelfab.compat import ask_both, checked_url, show_table, tabulate, write_table
 
     url = checked_url(options.index_url) if options.index_url is not None else None
     matrix, cells, expansion = _cells(options.matrix, ())
-    table = tabulate(matrix.root, cells, expansion.excluded, index_url=url)
+    atlas = read_atlas(Path(options.atlas) if options.atlas else None)
+    sources = ask_both(atlas, matrix.project)
+    table = tabulate(matrix.root, cells, expansion.excluded, index_url=url, sources=sources)
     write_table(table, matrix.root / "build" / "compat")
     if options.json:
         console.result_json(table)

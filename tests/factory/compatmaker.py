@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from packaging.tags import parse_tag
 
 from tests.factory.cellmaker import build_all, cells, record_loops
 from wheelfab.arch import Code
@@ -92,3 +96,21 @@ def row(**values: Any) -> WheelRow:
         "audit": None,
     }
     return WheelRow(**{**usual, **values})
+
+
+def check_row(row: WheelRow, record: Mapping[str, Any]) -> None:
+    """Want the row to say what the wheel's own record says, axis by axis."""
+    driver = record["driver"] or {}
+    platform = record["platform"].removeprefix("linux-")
+    level = record["glibc"].replace(".", "_")
+    tags = {str(tag) for name in row.tags for tag in parse_tag(name)}
+    assert f"{record['python_tag']}-manylinux_{level}_{platform}" in tags
+    assert SpecifierSet(row.requires_torch) == SpecifierSet(record["torch"]["requirement"])
+    assert SpecifierSet(row.requires_python) == SpecifierSet(record["python"])
+    assert (row.cell, row.version, row.cuda) == tuple(
+        record[key] for key in ("cell", "version", "cuda")
+    )
+    assert (row.glibc, row.abi) == (record["glibc"], record["torch"]["abi"])
+    assert list(row.archs) == record["archs"]
+    assert row.driver_cubin == driver.get("cubin_release")
+    assert row.driver_ptx == driver.get("ptx_release")

@@ -216,14 +216,14 @@ def test_the_atlas_speaks_where_no_load_does_and_never_over_metadata(tmp_path: P
         "2.12.1": (Answer.UNTESTED, None),
         "2.13.0": (Answer.WORKS, By.LOOP),
     }
-    assert entry(table, cell, "2.11.0").reason == "3 symbols (torch 2.11.0+cu130)"
-    assert "works by the atlas (3 symbols (torch 2.10.0+cu130))" in to_markdown(table)
+    assert entry(table, cell, "2.11.0").reason == "torch 2.11.0+cu130: 3 symbols"
+    assert "works by the atlas (torch 2.10.0+cu130: 3 symbols)" in to_markdown(table)
 
 
 def test_the_audit_is_shown_with_its_errors(tmp_path: Path) -> None:
     build_cell(tmp_path, CU121)
     audit = AuditEntry(verdict="fail", errors=("elf-needed: libcuda.so.1",))
-    table = tabulate(tmp_path, cells([CU121]), (), sources=Sources(audit=lambda _: audit))
+    table = tabulate(tmp_path, cells([CU121]), (), sources=Sources(audit=lambda *_: audit))
     assert row(table, CU121).audit == audit
     assert "| fail; elf-needed: libcuda.so.1 |" in to_markdown(table)
 

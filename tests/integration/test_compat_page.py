@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from packaging.specifiers import SpecifierSet
-from packaging.tags import parse_tag
 from playwright.sync_api import Browser, Page
 
+from tests.factory.compatmaker import check_row
 from tests.integration.browser import chromium, opened, served
 from tests.integration.conftest import ROOT, Wheelfab
-from wheelfab.compat import CompatTable, Picked, offer, tabulate, verdict
-from wheelfab.compat.record import Answer, WheelRow
+from wheelfab.atlas import Verdict as Loads
+from wheelfab.atlas import read_atlas
+from wheelfab.atlas.wheels import ask
+from wheelfab.compat import CompatTable, Picked, ask_both, offer, tabulate, verdict
+from wheelfab.compat.record import Answer, By, WheelRow
 from wheelfab.compat.verdict import Verdict
 from wheelfab.matrix import load_matrix
 from wheelfab.records import read_json, to_plain
@@ -44,8 +47,10 @@ def folder(wheelfab: Wheelfab) -> Path:
 @pytest.fixture(scope="module")
 def table(folder: Path) -> CompatTable:
     """The same table as records; the file must hold exactly it."""
-    expansion = expand(load_matrix(ROOT / "matrix.toml"))
-    made = tabulate(ROOT, expansion.cells, expansion.excluded, index_url=URL)
+    matrix = load_matrix(ROOT / "matrix.toml")
+    expansion = expand(matrix)
+    sources = ask_both(read_atlas(), matrix.project)
+    made = tabulate(ROOT, expansion.cells, expansion.excluded, index_url=URL, sources=sources)
     assert read_json(folder / "compat.json") == to_plain(made)
     return made
 
@@ -307,23 +312,30 @@ def test_without_scripts_the_lines_are_there(
     assert "Without scripts, take the line" in text
 
 
+def test_row_42_the_table_is_what_was_tested_then_what_the_atlas_says(table: CompatTable) -> None:
+    atlas = read_atlas()
+    for row in table.wheels:
+        answers = ask(atlas, ROOT / "dist" / row.file).answers
+        said = {str(item.release.version): item.verdict for item in answers}
+        assert len(said) >= 20
+        for entry in row.torch:
+            allowed = SpecifierSet(row.requires_torch).contains(entry.torch)
+            assert (entry.by is By.METADATA) is not allowed
+            if entry.by is By.LOOP or not allowed:
+                continue
+            wanted = {
+                Loads.LOADS: Answer.WORKS,
+                Loads.FAILS: Answer.NO,
+                Loads.UNKNOWN: Answer.UNTESTED,
+            }
+            assert entry.answer is wanted[said[entry.torch]]
+        assert row.audit is not None
+        assert row.audit.verdict in ("pass", "unchecked"), row.audit.errors
+
+
 def test_row_42_each_row_is_what_its_wheel_says_of_itself(table: CompatTable) -> None:
     """``freewheel.build()`` is the record inside the wheel."""
     for row in table.wheels:
         record = read_wheel(ROOT / "dist" / row.file).build
         assert record is not None
-        driver = record["driver"] or {}
-        tags = {str(tag) for name in row.tags for tag in parse_tag(name)}
-        level = row.glibc or ""
-        assert SpecifierSet(row.requires_torch) == SpecifierSet(record["torch"]["requirement"])
-        assert SpecifierSet(row.requires_python) == SpecifierSet(record["python"])
-        assert (row.cell, row.version, row.cuda) == (
-            record["cell"], record["version"], record["cuda"]
-        )  # fmt: skip
-        assert (row.glibc, row.abi) == (record["glibc"], record["torch"]["abi"])
-        platform = record["platform"].removeprefix("linux-")
-        wanted = f"{record['python_tag']}-manylinux_{level.replace('.', '_')}_{platform}"
-        assert wanted in tags
-        assert list(row.archs) == record["archs"]
-        assert row.driver_cubin == driver.get("cubin_release")
-        assert row.driver_ptx == driver.get("ptx_release")
+        check_row(row, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheelfab.compat.asked import ask_both
 from wheelfab.compat.evidence import Sources, Spoken
 from wheelfab.compat.line import checked_url
 from wheelfab.compat.offer import Offer, Picked, offer
@@ -19,6 +20,7 @@ __all__ = [
     "Sources",
     "Spoken",
     "Verdict",
+    "ask_both",
     "checked_url",
     "documents",
     "offer",

@@ -141,7 +141,7 @@ def _torch_answer(wheel: Wheel, release: Version, here: Said) -> tuple[Answer, B
     if any(host.passed for host in here.hosts):
         return Answer.WORKS, By.LOOP, _on_hosts(here.hosts, also=False)
     for spoken in here.atlas:
-        words = f"{spoken.reason} (torch {spoken.build})"
+        words = f"torch {spoken.build}: {spoken.reason}"
         if spoken.loads is not None:
             return Answer.WORKS if spoken.loads else Answer.NO, By.ATLAS, words
         return Answer.UNTESTED, None, words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -17,6 +17,9 @@ from wheelfab.hosts.report import Verdict as HostVerdict
 from wheelfab.hosts.report import read_report
 from wheelfab.records import read_json
 from wheelfab.wheel import Wheel
+
+if TYPE_CHECKING:
+    from wheelfab.variant import Cell
 
 _PASSES = "passes"  # what a load with torch did on a host, in the words of its report
 
@@ -39,7 +42,7 @@ class Sources:
     """Who is asked about each wheel beside the records; nobody by default."""
 
     atlas: Callable[[Wheel], Iterable[Spoken]] = lambda _: ()
-    audit: Callable[[Wheel], AuditEntry | None] = lambda _: None
+    audit: Callable[[Cell, Wheel], AuditEntry | None] = lambda *_: None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ from packaging.version import Version
 from wheelfab import console
 from wheelfab.arch import Code
 from wheelfab.compat.page import index_words, to_html
-from wheelfab.compat.record import Answer, CompatTable, GpuEntry, TorchEntry, WheelRow
+from wheelfab.compat.record import Answer, By, CompatTable, GpuEntry, TorchEntry, WheelRow
 from wheelfab.records import write_json, write_text
 
 _FROM_VOLTA = Version("7.0")  # older GPUs get a column only where some wheel has code for them
@@ -148,11 +148,8 @@ def torch_text(entry: TorchEntry) -> str:
     """An entry in a table's words: ``works (loop 100 of 100 fresh …)``."""
     match entry.answer:
         case Answer.WORKS:
-            return (
-                f"works ({entry.reason})"
-                if entry.pythons_seen or entry.glibcs_seen
-                else (f"works by the atlas ({entry.reason})")
-            )
+            by_whom = "" if entry.by is By.LOOP else " by the atlas"
+            return f"works{by_whom} ({entry.reason})"
         case Answer.NO:
             return f"no: {entry.reason}"
         case Answer.UNTESTED:

@@ -91,7 +91,7 @@ def _seen(root: Path, cell: Cell, wheel: Wheel, page: str, sources: Sources) -> 
         said=Said(outcomes=tuple(outcomes), hosts=hosts.loads, atlas=tuple(sources.atlas(wheel))),
         hosts=hosts.entry,
         images=images_seen(root, cell.id, wheel),
-        audit=sources.audit(wheel),
+        audit=sources.audit(cell, wheel),
     )
 
 
