@@ -31,8 +31,8 @@ from wheelfab.wheel import read_wheel
 
 URL = "https://example.org/wheels"
 PHONE = {"viewport": {"width": 320, "height": 640}, "has_touch": True, "is_mobile": True}
-# Below, at and above each floor that a verdict knows, what loads ran with, and what is no value.
-GLIBCS = ("2.17", "2.28", "2.36")
+# Below and above the floor of glibc; at each floor of a driver, below all, and none at all.
+GLIBCS = ("2.17", "2.36")
 DRIVERS = ("", "470.57.02", "525.60.13", "530.30.02", "580.65.06")
 
 
@@ -80,17 +80,28 @@ def with_code(table: CompatTable) -> WheelRow:
     return max(rows, key=lambda row: sum(item.answer is Answer.WORKS for item in row.torch))
 
 
-def machines(table: CompatTable, python: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Every combination, torch outermost and driver innermost."""
-    axes = {
-        "torch": (*table.axes.torch, "9.9.9"),
-        "python": (*python, "2.7"),
-        "glibc": (*GLIBCS, "musl"),
-        "gpu": (*table.capabilities, "none", "99.0"),
-        "driver": DRIVERS,
-    }
-    for values in itertools.product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
+Axes = dict[str, tuple[str, ...]]
+
+
+def products(table: CompatTable) -> tuple[Axes, Axes, Axes]:
+    """The whole cross product, and along its edges every glibc and every driver as well."""
+    known = table.axes
+    torch, python = (*known.torch, "9.9.9"), (*known.python, "2.7")
+    gpu = (*table.capabilities, "none", "99.0")
+    driver = (*(item.driver for item in known.driver), "570.26", "390.157", "no driver", "")
+    every: Axes = {"torch": torch, "python": python, "gpu": gpu, "driver": DRIVERS}
+    return (
+        every | {"glibc": GLIBCS},
+        every | {"glibc": (*known.glibc, "musl"), "gpu": ("none",), "driver": ("",)},
+        every | {"glibc": ("2.36",), "python": ("3.11",), "driver": driver},
+    )
+
+
+def machines(axes: Axes) -> Iterator[dict[str, str]]:
+    """Every combination, as the script in the page makes them."""
+    names = ("torch", "python", "glibc", "gpu", "driver")
+    for values in itertools.product(*(axes[name] for name in names)):
+        yield dict(zip(names, values, strict=True))
 
 
 def plain(found: Verdict) -> str:
@@ -125,15 +136,12 @@ def test_the_script_gives_the_verdicts_of_the_record_over_the_whole_cross_produc
     browser: Browser, address: str, table: CompatTable
 ) -> None:
     with opened(browser, address) as (page, _):
-        for row in table.wheels:
-            axes: dict[str, dict[str, None]] = {}
+        for row, axes in itertools.product(table.wheels, products(table)):
             texts: dict[Verdict, int] = {}
-            codes = []
-            for machine in machines(table, table.axes.python):
-                for name, value in machine.items():
-                    axes.setdefault(name, {})[value] = None
-                codes.append(texts.setdefault(verdict(row, **machine), len(texts)))
-            theirs = page.evaluate(IN_THE_PAGE, [row.cell, {k: [*v] for k, v in axes.items()}])
+            codes = [
+                texts.setdefault(verdict(row, **machine), len(texts)) for machine in machines(axes)
+            ]
+            theirs = page.evaluate(IN_THE_PAGE, [row.cell, axes])
             assert theirs[0] == [plain(item) for item in texts]
             assert theirs[1] == ",".join(map(str, codes))
 
