@@ -38,6 +38,10 @@ file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/_build.json" @ONLY CONTENT [=
   "cuda": null,
   "archs": [],
   "driver": null,
+  "python": ">=3.10",
+  "python_tag": null,
+  "glibc": null,
+  "platform": null,
   "torch": {
     "pin": "@record_pin@",
     "abi": "@torch_abi@",

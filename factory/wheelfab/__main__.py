@@ -154,6 +154,7 @@ def _add_atlas(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     compat = _add(sub, "compat", commands.compat_command)
     compat.add_argument("wheels", nargs="*", help="wheels; without any, all that the matrix built")
     compat.add_argument("--atlas", help="another atlas than wheelfab's own")
+    compat.add_argument("--index-url", help="where the index is served, for the install lines")
     atlas = _add(sub, "atlas", commands.atlas_command)
     atlas.add_argument("action", choices=["update"], help="what to do with it")
     atlas.add_argument("--index", help="a package index; by default the one that pip asks")

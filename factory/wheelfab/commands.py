@@ -269,10 +269,14 @@ def compat_command(options: Namespace) -> None:
     if options.wheels:
         _compat_of_wheels(options)
         return
-    from wheelfab.compat import show_table, tabulate, write_table
+    from wheelfab.atlas import read_atlas
+    from wheelfab.compat import ask_both, checked_url, show_table, tabulate, write_table
 
+    url = checked_url(options.index_url) if options.index_url is not None else None
     matrix, cells, expansion = _cells(options.matrix, ())
-    table = tabulate(matrix.root, cells, expansion.excluded)
+    atlas = read_atlas(Path(options.atlas) if options.atlas else None)
+    sources = ask_both(atlas, matrix.project)
+    table = tabulate(matrix.root, cells, expansion.excluded, index_url=url, sources=sources)
     write_table(table, matrix.root / "build" / "compat")
     if options.json:
         console.result_json(table)
@@ -409,6 +413,7 @@ def session_command(options: Namespace) -> None:
 def docs_command(options: Namespace) -> None:
     """Regenerate the pages that come from the model; with ``--check`` only say whether they fit."""
     from wheelfab.audit import documents as audit_documents
+    from wheelfab.compat import documents as compat_documents
     from wheelfab.matrix_docs import documents, write_docs
 
     folder = Path(options.matrix).resolve().parent / "docs"
@@ -416,7 +421,8 @@ def docs_command(options: Namespace) -> None:
         from wheelfab.hosts import write_pages
 
         write_pages(load_matrix(Path(options.matrix)), folder)
-    stale = write_docs(folder, documents() | audit_documents(), check=options.check)
+    texts = documents() | audit_documents() | compat_documents()
+    stale = write_docs(folder, texts, check=options.check)
     if stale and options.check:
         raise UsageError("out of date: " + ", ".join(stale), next_step="run `wheelfab docs`")
     if options.json:

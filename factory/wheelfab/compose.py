@@ -104,6 +104,10 @@ def build_record(
         "cuda": str(cell.variant.cuda) if cell.variant.cuda else None,
         "archs": sorted(archs, key=_arch_order),
         "driver": _driver_floors(cell),
+        "python": str(cell.requires_python),
+        "python_tag": plan.matrix.project.python_tag,
+        "glibc": str(cell.variant.glibc),
+        "platform": cell.variant.platform,
         "torch": {
             "pin": pin.key,
             "abi": str(pin.kind),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.drivers.cubin import ARCHS
 from wheelfab.compose import Parts, make_wheel
@@ -268,6 +269,22 @@ def test_the_record_holds_the_driver_floors(
     place: Workplace, cell: str, archs: tuple[str, ...], driver: Mapping[str, Any] | None
 ) -> None:
     assert read_json(place.compose(cell, archs) / "_build.json")["driver"] == driver
+
+
+def test_the_record_holds_the_row_of_the_wheel(place: Workplace) -> None:
+    """All that a compatibility table says of it and that is known before anything is loaded."""
+    out = place.compose("cu121-torch2.4", ARCHS)
+    record = read_json(out / "_build.json")
+    (wheel,) = out.glob("*.whl")
+    found = read_wheel(wheel)
+    assert SpecifierSet(record["python"]) == found.requires_python
+    assert SpecifierSet(record["torch"]["requirement"]) == found.requires_dist[0].specifier
+    (tag,) = found.tags
+    assert (record["python_tag"], record["glibc"], record["platform"]) == (
+        f"{tag.interpreter}-{tag.abi}",
+        "2.28",
+        "linux-x86_64",
+    )
 
 
 def test_the_record_says_what_is_really_inside_and_what_it_was_made_of(place: Workplace) -> None:

@@ -14,8 +14,15 @@ from freewheel import ops
 from freewheel.capability import Capabilities
 from freewheel.device import Needs
 from freewheel.errors import DeviceError
+from tests.factory.compatmaker import check_row
 from tests.installed.machine import start
 from tests.installed.test_arguments import arguments
+from wheelfab.compat import tabulate
+from wheelfab.matrix import load_matrix
+from wheelfab.model import Profile
+from wheelfab.variant import expand
+
+ROOT = Path(__file__).parents[2]
 
 SAY = """
 import json, sys
@@ -75,6 +82,15 @@ def test_it_agrees_with_the_wheel(known: Capabilities) -> None:
     assert set(known.cpu.usable) <= set(known.cpu.built)
     assert all(part.usable for part in known.parts)
     assert all(field.name for field in fields(known))
+
+
+def test_row_42_the_wheel_carries_its_own_row() -> None:
+    """The table's row of this wheel, made from its file, is what the installed one says."""
+    record = freewheel.build()
+    expansion = expand(load_matrix(ROOT / "matrix.toml"), Profile(record["profile"]))
+    cells = [cell for cell in expansion.cells if cell.id == record["cell"]]
+    (row,) = tabulate(ROOT, cells, ()).wheels
+    check_row(row, record)
 
 
 def test_it_names_every_operation(known: Capabilities) -> None:

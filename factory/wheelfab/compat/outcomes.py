@@ -16,11 +16,15 @@ from wheelfab.records import read_json
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The loop of a wheel on one torch release. ``passed`` is ``None`` where it could not run."""
+    """The loop of a wheel on one torch release. ``passed`` is ``None`` where it could not run.
+
+    ``python`` and ``glibc`` are what it ran with, as far as that is known.
+    """
 
     torch: Version
     sha256: str
     python: str | None
+    glibc: str | None
     passed: bool | None
     text: str
 
@@ -61,6 +65,7 @@ def _run(run: Mapping[str, Any]) -> Outcome:
         torch=Version(run["torch"]),
         sha256=str(run["sha256"]),
         python=python,
+        glibc=_glibc(run),
         passed=run["passed"] is True,
         text=f"loop {run['text']}{with_what}; Python {python}",
     )
@@ -69,4 +74,10 @@ def _run(run: Mapping[str, Any]) -> Outcome:
 def _skip(skip: Mapping[str, Any], sha256: str) -> Outcome:
     text = str(skip["reason"])
     torch = Version(skip["torch"])
-    return Outcome(torch=torch, sha256=sha256, python=None, passed=None, text=text)
+    return Outcome(torch=torch, sha256=sha256, python=None, glibc=None, passed=None, text=text)
+
+
+def _glibc(run: Mapping[str, Any]) -> str | None:
+    """``2.36`` of ``glibc 2.36``."""
+    name, _, release = str(run.get("machine", {}).get("libc", "")).partition(" ")
+    return release if name == "glibc" and release else None

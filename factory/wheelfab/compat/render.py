@@ -1,4 +1,4 @@
-"""The table in words: ``compat.md``, ``compat.json`` and the terminal."""
+"""The table in words: ``compat.md``, ``compat.json``, ``compat.html`` and the terminal."""
 
 from __future__ import annotations
 
@@ -6,36 +6,50 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import assert_never
 
+from packaging.version import Version
+
 from wheelfab import console
-from wheelfab.compat.table import CompatTable, GpuEntry, TorchEntry, Verdict, WheelRow
+from wheelfab.arch import Code
+from wheelfab.compat.page import index_words, to_html
+from wheelfab.compat.record import Answer, By, CompatTable, GpuEntry, TorchEntry, WheelRow
 from wheelfab.records import write_json, write_text
 
+_FROM_VOLTA = Version("7.0")  # older GPUs get a column only where some wheel has code for them
 _INTRODUCTION = """\
 # Compatibility
 
-Written by `wheelfab compat` from the wheels in `dist/` and the records of their build and loops.
-Nothing here is claimed that was not read from a wheel or seen in a loop, unless it says so.
+Written by `wheelfab compat` from the wheels in `dist/` and the records of their build, loops and
+hosts. Nothing here is claimed that was not read from a wheel or seen in a load, unless it says so.
 """
 _TORCH = """\
 ## torch
 
-*works* and *no* with a count: what an import loop of exactly this wheel saw, each load with one
-operation and a checked value. *no: requires …*: METADATA does not allow that release, and pip and
-uv refuse it. *untested*: no loop was run.
+*works* with a count: what loads of exactly this wheel saw, each with one operation and a checked
+value; *works by the atlas*: every symbol that it needs is in that release, and nothing was loaded.
+*no: requires …*: METADATA does not allow that release, and pip and uv refuse it. *untested*:
+neither a load nor the atlas says anything.
 """
 _GPU = """\
 ## GPUs
 
 Computed from the images that were read from each wheel and CUDA's rules of binary compatibility;
-**not measured on a device**. A cubin needs the driver of its CUDA family; PTX is compiled by the
-driver and needs that of the CUDA release itself. Facts as of {facts}.
+**not measured on a device** but where it says so. A cubin needs the driver of its CUDA family; PTX
+is compiled by the driver and needs that of the CUDA release itself. Facts as of {facts}.
+"""
+_INSTALL = """\
+## Installing
+
+{where}
+
+{lines}
 """
 
 
 def write_table(table: CompatTable, folder: Path) -> None:
-    """Write ``compat.json`` and ``compat.md`` into ``folder``."""
+    """Write ``compat.json``, ``compat.md`` and ``compat.html`` into ``folder``."""
     write_json(folder / "compat.json", table)
     write_text(folder / "compat.md", to_markdown(table))
+    write_text(folder / "compat.html", to_html(table))
 
 
 def show_table(table: CompatTable) -> None:
@@ -43,9 +57,9 @@ def show_table(table: CompatTable) -> None:
     releases = [f"torch {release}" for release in table.releases]
     columns = ("cell", "CUDA", "archs", "driver cubin / PTX", "requires torch", *releases)
     console.table(columns, [_shown_row(table, row) for row in table.wheels], title="wheels")
-    if table.gpus:
+    if table.wheels:
         title = "GPUs (computed, not measured on a device)"
-        console.table(("cell", *table.capabilities), list(_gpu_rows(table)), title=title)
+        console.table(("cell", *_capabilities(table)), list(_gpu_rows(table)), title=title)
     if table.absent:
         rows = [(item.cell, str(item.state), item.reason) for item in table.absent]
         console.table(("cell", "state", "reason"), rows, title="without a wheel")
@@ -55,8 +69,11 @@ def to_markdown(table: CompatTable) -> str:
     """The whole table as Markdown, the same text for the same table."""
     parts = [_INTRODUCTION, "## Wheels\n", _wheels(table.wheels)]
     parts += [_TORCH, _grid(("cell", *table.releases), _torch_rows(table))]
-    parts += [_GPU.format(facts=table.facts_as_of)]
-    parts += [_grid(("cell", *table.capabilities), _gpu_rows(table))]
+    parts += [_GPU.format(facts=table.facts_as_of.cuda)]
+    parts += [_grid(("cell", *_capabilities(table)), _gpu_rows(table))]
+    if table.wheels:
+        lines = "\n".join(f"    {row.install}" for row in table.wheels)
+        parts += [_INSTALL.format(where=index_words(table), lines=lines)]
     if table.absent:
         rows = [(item.cell, str(item.state), item.reason) for item in table.absent]
         parts += ["## Cells without a wheel\n", _grid(("cell", "state", "reason"), rows)]
@@ -65,7 +82,8 @@ def to_markdown(table: CompatTable) -> str:
 
 def _wheels(rows: Iterable[WheelRow]) -> str:
     columns = ("cell", "CUDA", "archs inside", "torch", "ABI", "Python", "glibc",
-               "driver for cubin", "driver for PTX", "MB", "wheel")  # fmt: skip
+               "driver for cubin", "driver for PTX", "MB", "hosts as expected", "audit",
+               "wheel")  # fmt: skip
     return _grid(
         columns,
         [
@@ -73,17 +91,32 @@ def _wheels(rows: Iterable[WheelRow]) -> str:
                 row.cell,
                 row.cuda or "none",
                 ", ".join(row.archs) or "none",
-                row.torch,
+                row.requires_torch,
                 row.abi,
-                row.python,
+                row.requires_python,
                 row.glibc or "not said",
                 *_drivers(row),
                 f"{row.size / 1e6:.2f}",
+                _hosts(row),
+                _audit(row),
                 f"`{row.file}`",
             )
             for row in rows
         ],
     )
+
+
+def _hosts(row: WheelRow) -> str:
+    if row.hosts is None:
+        return "untested"
+    bad = f", not {', '.join(row.hosts.failed)}" if row.hosts.failed else ""
+    return f"{row.hosts.passed} of {row.hosts.passed + len(row.hosts.failed)}{bad}"
+
+
+def _audit(row: WheelRow) -> str:
+    if row.audit is None:
+        return "not audited"
+    return "; ".join((row.audit.verdict, *row.audit.errors))
 
 
 def _drivers(row: WheelRow) -> tuple[str, str]:
@@ -96,41 +129,57 @@ def _drivers(row: WheelRow) -> tuple[str, str]:
 
 
 def _shown_row(table: CompatTable, row: WheelRow) -> tuple[str, ...]:
-    verdicts = {entry.torch: _torch_text(entry) for entry in table.torch if entry.cell == row.cell}
     facts = (row.cell, row.cuda or "none", " ".join(row.archs) or "none")
     drivers = " / ".join(_drivers(row))
-    return (*facts, drivers, row.torch, *(verdicts[release] for release in table.releases))
+    return (*facts, drivers, row.requires_torch, *_torch_texts(table, row))
 
 
 def _torch_rows(table: CompatTable) -> Iterable[tuple[str, ...]]:
-    entries = {(entry.cell, entry.torch): _torch_text(entry) for entry in table.torch}
     for row in table.wheels:
-        yield (row.cell, *(entries[row.cell, release] for release in table.releases))
+        yield (row.cell, *_torch_texts(table, row))
 
 
-def _torch_text(entry: TorchEntry) -> str:
-    match entry.verdict:
-        case Verdict.WORKS:
-            return f"works ({entry.text})"
-        case Verdict.FAILS | Verdict.REFUSED:
-            return f"no: {entry.text}"
-        case Verdict.UNTESTED:
+def _torch_texts(table: CompatTable, row: WheelRow) -> list[str]:
+    entries = {entry.torch: entry for entry in row.torch}
+    return [torch_text(entries[release]) for release in table.releases]
+
+
+def torch_text(entry: TorchEntry) -> str:
+    """An entry in a table's words: ``works (loop 100 of 100 fresh …)``."""
+    match entry.answer:
+        case Answer.WORKS:
+            by_whom = "" if entry.by is By.LOOP else " by the atlas"
+            return f"works{by_whom} ({entry.reason})"
+        case Answer.NO:
+            return f"no: {entry.reason}"
+        case Answer.UNTESTED:
             return "untested"
         case _:
-            assert_never(entry.verdict)
+            assert_never(entry.answer)
+
+
+def _capabilities(table: CompatTable) -> list[str]:
+    """Those that are worth a column."""
+    used = {item.capability for row in table.wheels for item in row.gpus if item.code}
+    return [
+        number for number in table.capabilities if number in used or Version(number) >= _FROM_VOLTA
+    ]
 
 
 def _gpu_rows(table: CompatTable) -> Iterable[tuple[str, ...]]:
-    entries = {(entry.cell, entry.capability): entry for entry in table.gpus}
     for row in table.wheels:
-        texts = (_gpu_text(row, entries[row.cell, number]) for number in table.capabilities)
+        entries = {entry.capability: entry for entry in row.gpus}
+        texts = (_gpu_text(entries.get(number)) for number in _capabilities(table))
         yield (row.cell, *texts)
 
 
-def _gpu_text(row: WheelRow, entry: GpuEntry) -> str:
-    if row.cuda is None:
+def _gpu_text(entry: GpuEntry | None) -> str:
+    if entry is None:
         return "CPU only"
-    return f"{entry.code} {entry.arch}" if entry.code else "no image"
+    if entry.code is None:
+        return "no image"
+    name = "PTX" if entry.code is Code.PTX else "cubin"
+    return f"{name} {entry.arch}" + (", measured" if entry.measured else "")
 
 
 def _grid(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

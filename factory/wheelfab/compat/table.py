@@ -1,141 +1,135 @@
-"""The table itself: wheels against torch releases (looped) and GPUs (computed from rules)."""
+"""The table itself: what the wheels say, what was seen of them, and what can be picked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from wheelfab import facts
-from wheelfab.arch import Arch, Code, cubin_runs_on, parse_entry, ptx_runs_on
 from wheelfab.build import CellState
+from wheelfab.compat.axes import Said, gpu_entries, gpus, python_entry, pythons, torch_entry
 from wheelfab.compat.cells import CellWheel, built_wheels
-from wheelfab.compat.outcomes import Outcome, read_outcomes
-from wheelfab.errors import FormatError
+from wheelfab.compat.evidence import Sources, images_seen, read_hosts
+from wheelfab.compat.line import PLACEHOLDER, install_line
+from wheelfab.compat.outcomes import read_outcomes
+from wheelfab.compat.record import (
+    SCHEMA,
+    Absent,
+    AuditEntry,
+    Axes,
+    CompatTable,
+    DriverName,
+    FactsDates,
+    GpuName,
+    HostsEntry,
+    WheelRow,
+)
+from wheelfab.versions import DriverVersion, ranged
 from wheelfab.wheel import Wheel
 
 if TYPE_CHECKING:
     from wheelfab.variant import Cell, Excluded
 
-SCHEMA = 1
-_OLDEST_GPU = (7, 0)
-# Tegra: no x86_64 machine has one, and cubins of desktop GPUs are not promised to run there.
-# Source: CUDA Programming Guide, binary compatibility.
-_TEGRA = frozenset({"5.3", "6.2", "7.2", "8.7", "11.0"})
 
+def tabulate(
+    root: Path,
+    cells: Sequence[Cell],
+    excluded: Sequence[Excluded],
+    *,
+    index_url: str | None = None,
+    sources: Sources | None = None,
+) -> CompatTable:
+    """The table of what lies in ``dist/``, ``build/<cell>/`` and the reports under ``root``.
 
-class Verdict(StrEnum):
-    """What is known of a wheel on a torch release. Only a loop can say ``works`` or ``fails``."""
-
-    WORKS = "works"
-    FAILS = "fails"
-    REFUSED = "refused"
-    UNTESTED = "untested"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WheelRow:
-    """A wheel: what its bytes and METADATA say.
-
-    ``archs`` are those read from its fatbins; ``driver_cubin`` and ``driver_ptx`` the oldest Linux
-    drivers that load its cubins and compile its PTX, ``None`` where that is not known or not
-    needed.
-    """
-
-    cell: str
-    file: str
-    sha256: str
-    size: int
-    cuda: str | None
-    archs: tuple[str, ...]
-    torch: str
-    abi: str
-    python: str
-    tags: tuple[str, ...]
-    glibc: str | None
-    driver_cubin: str | None
-    driver_ptx: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TorchEntry:
-    """A wheel on a torch release: the verdict, and in words what it rests on."""
-
-    cell: str
-    torch: str
-    verdict: Verdict
-    text: str
-    python: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuEntry:
-    """A wheel on a compute capability, computed from the arch rules, never run on a device."""
-
-    cell: str
-    capability: str
-    code: Code | None
-    arch: str | None
-    driver: str | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Absent:
-    """A cell of the matrix without a wheel, and why."""
-
-    cell: str
-    state: CellState
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompatTable:
-    """Wheels against their facts, torch releases and GPUs, and the cells that have no wheel."""
-
-    schema: int
-    facts_as_of: str
-    wheels: tuple[WheelRow, ...]
-    torch: tuple[TorchEntry, ...]
-    gpus: tuple[GpuEntry, ...]
-    absent: tuple[Absent, ...]
-
-    @property
-    def releases(self) -> tuple[str, ...]:
-        """The torch releases that the table speaks of, oldest first."""
-        return tuple(sorted({entry.torch for entry in self.torch}, key=Version))
-
-    @property
-    def capabilities(self) -> tuple[str, ...]:
-        """The compute capabilities that the table speaks of, oldest first."""
-        return tuple(sorted({entry.capability for entry in self.gpus}, key=Version))
-
-
-def tabulate(root: Path, cells: Sequence[Cell], excluded: Sequence[Excluded]) -> CompatTable:
-    """The table of what lies in ``dist/``, ``build/<cell>/`` and ``build/loops/`` under ``root``.
+    ``index_url`` is where the index is served; ``sources`` are asked about each wheel.
 
     Raises ``FormatError`` when a record cannot be read.
     """
+    asked = sources or Sources()
     built = built_wheels(root, cells)
-    present = [(cell, item.wheel) for cell, item in zip(cells, built, strict=True) if item.wheel]
-    outcomes = {cell.id: read_outcomes(root, cell.id) for cell, _ in present}
-    releases = _releases((cell for cell, _ in present), outcomes.values())
-    rows = tuple(_row(cell.id, wheel) for cell, wheel in present)
+    present = [
+        _seen(root, cell, item.wheel, item.page, asked)
+        for cell, item in zip(cells, built, strict=True)
+        if item.wheel is not None
+    ]
+    releases = _releases(present)
     return CompatTable(
         schema=SCHEMA,
-        facts_as_of=facts.as_of("cuda"),
-        wheels=rows,
-        torch=tuple(
-            _torch_entry(cell.id, wheel, release, outcomes[cell.id])
-            for cell, wheel in present
-            for release in releases
-        ),
-        gpus=tuple(_gpu_entry(row, number) for row in rows for number in _gpus()),
+        project=present[0].wheel.name if present else "",
+        facts_as_of=FactsDates(**{name: facts.as_of(name) for name in ("cuda", "torch", "gpus")}),
+        index_url=index_url,
+        axes=_axes(releases),
+        wheels=tuple(_row(item, releases, index_url or PLACEHOLDER) for item in present),
         absent=(*_without_wheel(built), *_excluded(excluded)),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """A wheel, and all that was seen and said of exactly its bytes."""
+
+    cell: Cell
+    wheel: Wheel
+    page: str
+    said: Said
+    hosts: HostsEntry | None
+    images: frozenset[str]
+    audit: AuditEntry | None
+
+
+def _seen(root: Path, cell: Cell, wheel: Wheel, page: str, sources: Sources) -> _Seen:
+    hosts = read_hosts(root, cell.id, wheel)
+    outcomes = (item for item in read_outcomes(root, cell.id) if item.sha256 == wheel.sha256)
+    return _Seen(
+        cell=cell,
+        wheel=wheel,
+        page=page,
+        said=Said(outcomes=tuple(outcomes), hosts=hosts.loads, atlas=tuple(sources.atlas(wheel))),
+        hosts=hosts.entry,
+        images=images_seen(root, cell.id, wheel),
+        audit=sources.audit(cell, wheel),
+    )
+
+
+def _releases(present: Sequence[_Seen]) -> tuple[Version, ...]:
+    """Every torch release that is known, that a pin promises to run on, or that was tried."""
+    known = {release.version for release in facts.torch_releases()}
+    promised = {Version(one.public) for item in present for one in item.cell.pin.run_on}
+    spoken = {release for item in present for release in item.said.releases}
+    return tuple(sorted(known | promised | spoken))
+
+
+def _axes(releases: Iterable[Version]) -> Axes:
+    known = facts.gpus()
+    return Axes(
+        torch=tuple(map(str, releases)),
+        python=pythons(),
+        glibc=tuple(map(str, facts.glibc_levels())),
+        gpu=tuple(
+            GpuName(
+                capability=number,
+                architecture=known[number].architecture,
+                examples=known[number].examples,
+            )
+            for number in gpus()
+        ),
+        driver=tuple(_drivers()),
+    )
+
+
+def _drivers() -> Iterable[DriverName]:
+    """The floors of all CUDA families and releases, oldest first, each once."""
+    named: dict[DriverVersion, str] = {}
+    for release in facts.cuda_releases():
+        named.setdefault(release.family_floor, f"any {release.version.major}.x")
+        if release.toolkit_floor is not None:
+            named[release.toolkit_floor] = str(release.version)
+    for driver in sorted(named):
+        yield DriverName(driver=str(driver), cuda=named[driver])
 
 
 def _without_wheel(built: Iterable[CellWheel]) -> Iterable[Absent]:
@@ -149,40 +143,50 @@ def _excluded(excluded: Iterable[Excluded]) -> Iterable[Absent]:
         yield Absent(cell=item.id, state=CellState.SKIPPED, reason=item.reason)
 
 
-def _releases(cells: Iterable[Cell], outcomes: Iterable[Sequence[Outcome]]) -> tuple[Version, ...]:
-    """Every torch release that a pin promises to run on, or that a loop has tried."""
-    promised = {release for cell in cells for release in cell.pin.run_on}
-    tried = {outcome.torch for several in outcomes for outcome in several}
-    return tuple(sorted({Version(release.public) for release in promised | tried}))
-
-
-def _row(cell: str, wheel: Wheel) -> WheelRow:
+def _row(seen: _Seen, releases: Iterable[Version], url: str) -> WheelRow:
+    wheel = seen.wheel
     build = wheel.build or {}
-    cuda = build.get("cuda")
-    release = facts.cuda_release(Version(str(cuda))) if cuda else None
+    cuda = str(build["cuda"]) if build.get("cuda") else None
     archs = tuple(str(arch) for arch in build.get("archs", ()))
-    has_ptx = any(arch.endswith("+PTX") for arch in archs)
-    ptx_floor = release.toolkit_floor if release and has_ptx else None
-    torch = build.get("torch") or {}
+    drivers = driver_floors(cuda, archs)
     need = wheel.requirement("torch")
     return WheelRow(
-        cell=cell,
+        cell=seen.cell.id,
         file=wheel.file,
+        version=str(wheel.version),
         sha256=wheel.sha256,
         size=wheel.size,
-        cuda=str(cuda) if cuda else None,
+        cuda=cuda,
         archs=archs,
-        torch=str(need.specifier) if need else "any",
-        abi=str(torch.get("abi", "unknown")),
-        python=str(wheel.requires_python or "any"),
+        requires_torch=ranged(need.specifier) if need else "any",
+        abi=str((build.get("torch") or {}).get("abi", "unknown")),
+        requires_python=ranged(wheel.requires_python) if wheel.requires_python else "any",
         tags=tuple(sorted(str(tag) for tag in wheel.tags)),
-        glibc=_glibc(wheel),
-        driver_cubin=str(release.family_floor) if release else None,
-        driver_ptx=str(ptx_floor) if ptx_floor else None,
+        glibc=glibc_floor(wheel),
+        driver_cubin=drivers[0],
+        driver_ptx=drivers[1],
+        run_on=tuple(release.public for release in seen.cell.pin.run_on),
+        page=seen.page,
+        install=install_line(wheel.name, str(wheel.version), seen.page, url),
+        torch=tuple(torch_entry(wheel, release, seen.said) for release in releases),
+        pythons=tuple(python_entry(wheel, python) for python in pythons()),
+        gpus=gpu_entries(archs, drivers, seen.images, wheel.file),
+        hosts=seen.hosts,
+        audit=seen.audit,
     )
 
 
-def _glibc(wheel: Wheel) -> str | None:
+def driver_floors(cuda: str | None, archs: Iterable[str]) -> tuple[str | None, str | None]:
+    """The oldest Linux drivers for the cubins and for the PTX, as far as needed and known."""
+    release = facts.cuda_release(Version(cuda)) if cuda else None
+    if release is None:
+        return None, None
+    has_ptx = any(arch.endswith("+PTX") for arch in archs)
+    ptx = release.toolkit_floor if has_ptx else None
+    return str(release.family_floor), str(ptx) if ptx else None
+
+
+def glibc_floor(wheel: Wheel) -> str | None:
     """The lowest glibc that a manylinux tag of the wheel promises to be enough."""
     levels = [
         Version(f"{parts[1]}.{parts[2]}")
@@ -190,56 +194,3 @@ def _glibc(wheel: Wheel) -> str | None:
         if tag.platform.startswith("manylinux_") and len(parts := tag.platform.split("_")) > 3
     ]
     return str(min(levels)) if levels else None
-
-
-def _torch_entry(
-    cell: str, wheel: Wheel, release: Version, outcomes: Sequence[Outcome]
-) -> TorchEntry:
-    """What the loop of exactly these bytes said; else whether METADATA allows the release."""
-    name = str(release)
-    mine = [o for o in outcomes if o.torch.public == name and o.sha256 == wheel.sha256]
-    for outcome in mine:
-        if outcome.passed is not None:
-            verdict = Verdict.WORKS if outcome.passed else Verdict.FAILS
-            return TorchEntry(
-                cell=cell, torch=name, verdict=verdict, text=outcome.text, python=outcome.python
-            )
-    need = wheel.requirement("torch")
-    if need is not None and not need.specifier.contains(release, prereleases=True):
-        text = f"requires torch {need.specifier}"
-        return TorchEntry(cell=cell, torch=name, verdict=Verdict.REFUSED, text=text)
-    text = mine[0].text if mine else "no loop of this wheel was run"
-    return TorchEntry(cell=cell, torch=name, verdict=Verdict.UNTESTED, text=text)
-
-
-def _gpus() -> tuple[str, ...]:
-    """The capabilities to compute for: every GPU the facts name from Volta on, but Tegra."""
-    recent = (number for number in facts.gpus() if _capability(number) >= _OLDEST_GPU)
-    return tuple(number for number in recent if number not in _TEGRA)
-
-
-def _capability(number: str) -> tuple[int, int]:
-    major, _, minor = number.partition(".")
-    return int(major), int(minor)
-
-
-def _gpu_entry(row: WheelRow, number: str) -> GpuEntry:
-    capability = _capability(number)
-    cubins, ptx = _images(row)
-    fitting = [arch for arch in cubins if cubin_runs_on(arch, capability)]
-    code, driver = Code.CUBIN, row.driver_cubin
-    if not fitting:
-        fitting = [arch for arch in ptx if ptx_runs_on(arch, capability)]
-        code, driver = Code.PTX, row.driver_ptx
-    if not fitting:
-        return GpuEntry(cell=row.cell, capability=number, code=None, arch=None, driver=None)
-    best = max(fitting, key=lambda arch: (arch.capability, arch.suffix))
-    return GpuEntry(cell=row.cell, capability=number, code=code, arch=best.target, driver=driver)
-
-
-def _images(row: WheelRow) -> tuple[list[Arch], list[Arch]]:
-    """The cubins and the PTX inside a wheel; in its list ``9.0`` is a cubin, ``9.0+PTX`` PTX."""
-    archs = [
-        arch for text in row.archs for arch in parse_entry(text, where=row.file, error=FormatError)
-    ]
-    return [arch for arch in archs if not arch.ptx], [arch for arch in archs if arch.ptx]

@@ -264,6 +264,12 @@ def glibc_levels() -> tuple[Version, ...]:
     return tuple(Version(level) for level in _read("rules")["glibc"]["levels"])
 
 
+def base_glibc(base: str) -> Version | None:
+    """The glibc of a base of the hosts (``debian-12``), ``None`` where it is not known."""
+    level = _read("rules")["glibc"]["bases"].get(base) if base != "source" else None
+    return Version(level) if level else None
+
+
 def glibc_source() -> str:
     """Who says which manylinux levels there are."""
     return str(_read("rules")["glibc"]["source"])

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import TypeAdapter, ValidationError
 
+from wheelfab.compat import line
 from wheelfab.errors import FormatError, PublishError
 from wheelfab.model import Profile
 from wheelfab.wheel import Wheel
@@ -110,14 +111,8 @@ def read_catalog(folder: Path) -> Catalog:
 
 
 def install_line(item: Listed, url: str, tool: str = "pip") -> str:
-    """The line that installs exactly ``item``, whatever other indexes are configured.
-
-    ``url`` is where the index folder is served. The version is pinned with its local part, because
-    pip merges indexes and takes the highest version of all; our index is the *extra* one, because
-    uv looks at extra indexes first and stops at the first that knows the project.
-    """
-    index = f"{url.rstrip('/')}/{item.page}/"
-    return f'{tool} install "{item.project}=={item.version}" --extra-index-url {index}'
+    """The line that installs exactly ``item`` from the index folder served at ``url``."""
+    return line.install_line(item.project, item.version, item.page, url, tool)
 
 
 def _is_safe(item: Listed) -> bool:
