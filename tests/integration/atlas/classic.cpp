@@ -1,5 +1,5 @@
-// A binding in torch's own C++ ABI: one operation, which doubles a tensor on the CPU. Kernels of other
-// devices triple it, so that one that is taken for the CPU's is seen.
+// A binding in torch's own C++ ABI: one operation, which doubles a tensor on the CPU. Kernels of
+// other devices triple it, so that one that is taken for the CPU's is seen.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add.h>
 #include <torch/library.h>
