@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from wheelfab import console, lock, machine, run
+from wheelfab import console, flock, machine, run
 from wheelfab.errors import FactoryError
 from wheelfab.maker import Folders, Maker, sweep
 from wheelfab.plan import Action, ActionKind, Plan
@@ -110,7 +110,7 @@ def _execute(plan: Plan, maker: Maker, actions: Store) -> _State:
                 advance(finished - shown)
                 shown = finished
     except BaseException:
-        lock.interrupt()
+        flock.interrupt()
         run.stop_all()
         pool.shutdown(wait=True, cancel_futures=True)
         raise

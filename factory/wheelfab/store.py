@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wheelfab.errors import InfrastructureError, StoreError
-from wheelfab.lock import hold, is_held
+from wheelfab.flock import hold, is_held
 from wheelfab.machine import GIB, require_disk
 from wheelfab.records import file_digest, read_json, write_json
 

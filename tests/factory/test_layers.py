@@ -11,7 +11,7 @@ import wheelfab
 ROOT = Path(wheelfab.__file__).parent
 FLOORS = (
     {"errors", "records", "versions", "suggest", "arch", "facts", "host"},
-    {"console", "run", "machine", "lock", "archive", "zipheaders", "inflate", "manifest", "lz4"},
+    {"console", "run", "machine", "flock", "archive", "zipheaders", "inflate", "manifest", "lz4"},
     {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
     {"matrix_docs"},
     {"wheel", "wheelrules", "elf", "cubin", "fatbin"},

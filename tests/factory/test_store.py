@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfab import lock
+from wheelfab import flock
 from wheelfab.errors import InfrastructureError, StoreError
 from wheelfab.store import Store, default_root
 
@@ -207,7 +207,7 @@ def test_remove_and_prune(store: Store) -> None:
 def test_prune_leaves_an_attempt_that_is_going_on(store: Store) -> None:
     going = store.root / ".work" / "toolchain@z.1-00000000"
     going.mkdir(parents=True)
-    with lock.hold(store.root / ".locks" / "toolchain@z.lock", what="z", timeout=1):
+    with flock.hold(store.root / ".locks" / "toolchain@z.lock", what="z", timeout=1):
         store.prune(())
         assert going.exists()
     store.prune(())

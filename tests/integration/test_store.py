@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import wheelfab
-from wheelfab.lock import is_held
+from wheelfab.flock import is_held
 from wheelfab.store import Store
 
 FACTORY = Path(wheelfab.__file__).parent.parent

@@ -13,7 +13,7 @@ from docker.errors import ImageNotFound
 from wheelfab import console
 from wheelfab.containers.failing import FAILED
 from wheelfab.errors import InfrastructureError, UsageError
-from wheelfab.lock import hold
+from wheelfab.flock import hold
 from wheelfab.records import digest, file_digest
 from wheelfab.suggest import did_you_mean
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from wheelfab.crash.endings import meaning
 from wheelfab.crash.record import CrashReport
-from wheelfab.lock import hold
+from wheelfab.flock import hold
 from wheelfab.records import read_json, to_plain, write_json, write_text
 
 SCHEMA = 1

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from wheelfab.errors import ToolchainError
-from wheelfab.lock import hold
+from wheelfab.flock import hold
 from wheelfab.run import check, run, tool_environment
 
 HERE = Path(__file__).resolve().parent

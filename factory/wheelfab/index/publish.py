@@ -22,11 +22,11 @@ from wheelfab.errors import (
     WheelError,
     one_of_many,
 )
+from wheelfab.flock import hold
 from wheelfab.index.catalog import Catalog, Listed, catalog_of, listed, read_catalog
 from wheelfab.index.pages import render_pages
 from wheelfab.index.verify import verify_index
 from wheelfab.index.write import fill, folder_aside, sync_names
-from wheelfab.lock import hold
 from wheelfab.records import digest
 from wheelfab.wheel import Wheel, verify_wheel
 

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from wheelfab.errors import HarnessError, WheelError
-from wheelfab.lock import hold, is_held
+from wheelfab.flock import hold, is_held
 from wheelfab.loops.interpreter import Interpreter
 from wheelfab.loops.site import TorchSite, link_tree, pip_for
 from wheelfab.run import check, run, tool_environment

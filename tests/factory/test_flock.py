@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfab import lock
+from wheelfab import flock
 from wheelfab.errors import StoreError
 
 
@@ -22,7 +22,7 @@ def held_elsewhere(path: Path) -> Iterator[None]:
     ready, done = threading.Event(), threading.Event()
 
     def holder() -> None:
-        with lock.hold(path, what="it", timeout=5):
+        with flock.hold(path, what="it", timeout=5):
             ready.set()
             done.wait(10)
 
@@ -38,37 +38,37 @@ def held_elsewhere(path: Path) -> Iterator[None]:
 
 def test_the_holder_is_recorded_and_nothing_is_left(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.lock"
-    with lock.hold(path, what="it", timeout=1):
-        owner = lock.owner_of(path)
+    with flock.hold(path, what="it", timeout=1):
+        owner = flock.owner_of(path)
         assert owner is not None
         assert owner.pid == os.getpid()
         assert sys.argv[0] in owner.command
         assert f"pid {owner.pid} on {owner.host} since {owner.since}" in str(owner)
     assert not path.exists()
-    assert lock.owner_of(path) is None
+    assert flock.owner_of(path) is None
 
 
 def test_waiting_too_long_names_the_holder(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with held_elsewhere(path):
-        assert lock.is_held(path)
+        assert flock.is_held(path)
         with (
             pytest.raises(StoreError, match=f"k/a: still locked .* held by pid {os.getpid()} on"),
-            lock.hold(path, what="k/a", timeout=0.1),
+            flock.hold(path, what="k/a", timeout=0.1),
         ):
             pytest.fail("it is held elsewhere")
-    assert not lock.is_held(path)
+    assert not flock.is_held(path)
 
 
 def test_a_note_says_who_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lock, "_NOTE_AFTER", 0.05)
+    monkeypatch.setattr(flock, "_NOTE_AFTER", 0.05)
     path = tmp_path / "a.lock"
     with (
         held_elsewhere(path),
         pytest.raises(StoreError),
-        lock.hold(path, what="k/a", timeout=0.4),
+        flock.hold(path, what="k/a", timeout=0.4),
     ):
         pytest.fail("it is held elsewhere")
     said = capsys.readouterr().err
@@ -83,7 +83,7 @@ def test_a_waiter_gets_the_lock_when_its_file_was_removed_under_it(tmp_path: Pat
     def enter() -> None:
         nonlocal inside, most
         for _ in range(10):
-            with lock.hold(path, what="it", timeout=20):
+            with flock.hold(path, what="it", timeout=20):
                 with guard:
                     inside += 1
                     most = max(most, inside)
@@ -102,24 +102,24 @@ def test_a_waiter_gets_the_lock_when_its_file_was_removed_under_it(tmp_path: Pat
 def test_a_file_without_a_holder_stops_nobody(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     path.write_text("left by a build that was killed")
-    assert not lock.is_held(path)
-    assert lock.owner_of(path) is None
-    with lock.hold(path, what="it", timeout=0.2):
-        assert lock.owner_of(path) is not None
+    assert not flock.is_held(path)
+    assert flock.owner_of(path) is None
+    with flock.hold(path, what="it", timeout=0.2):
+        assert flock.owner_of(path) is not None
 
 
 def test_an_interrupt_ends_every_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_interrupted", threading.Event())
+    monkeypatch.setattr(flock, "_interrupted", threading.Event())
     path = tmp_path / "a.lock"
     with held_elsewhere(path):
-        lock.interrupt()
-        with pytest.raises(StoreError), lock.hold(path, what="it", timeout=60):
+        flock.interrupt()
+        with pytest.raises(StoreError), flock.hold(path, what="it", timeout=60):
             pytest.fail("it is held elsewhere")
 
 
 def test_the_lock_is_free_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
-    with pytest.raises(KeyboardInterrupt), lock.hold(path, what="it", timeout=1):
+    with pytest.raises(KeyboardInterrupt), flock.hold(path, what="it", timeout=1):
         raise KeyboardInterrupt
-    with lock.hold(path, what="it", timeout=0.2):
+    with flock.hold(path, what="it", timeout=0.2):
         pass
