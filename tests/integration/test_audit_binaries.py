@@ -207,7 +207,6 @@ int fits(void) { return __builtin_cpu_supports("avx2"); }
 def test_code_for_newer_processors_is_found(
     build: Build, tmp_path: Path, flags: tuple[str, ...], level: int | None
 ) -> None:
-    pytest.importorskip("capstone", reason="the extra that reads instructions is not installed")
     found = audited(tmp_path, build(ADDS, "-s", "-O3", *flags), deep=True)
     texts = [one.found for one in found.findings if one.rule == "elf-cpu-level"]
     assert [f"of x86-64-v{level}, such as 0x" in text for text in texts] == [True] * (
@@ -216,7 +215,6 @@ def test_code_for_newer_processors_is_found(
 
 
 def test_where_the_processor_is_asked_nothing_is_judged(build: Build, tmp_path: Path) -> None:
-    pytest.importorskip("capstone", reason="the extra that reads instructions is not installed")
     found = audited(tmp_path, build(DISPATCHED, "-s", "-O3", "-mavx2"), deep=True)
     assert not [one for one in found.findings if one.rule == "elf-cpu-level"]
     reasons = [one.reason for one in found.unchecked if one.rule == "elf-cpu-level"]
