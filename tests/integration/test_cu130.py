@@ -58,7 +58,9 @@ class Built:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     """The wheels of both routes, from this repository's sources; what it has stored is reused."""
     root = tmp_path_factory.mktemp("cu130") / "repository"
-    results = repository_with(root, ROW).json("build", *CUBIN_ABI)
+    project = repository_with(root, ROW)
+    project.json("lock")  # adds the row's toolchain
+    results = project.json("build", *CUBIN_ABI)
     found = {}
     for result in results:
         wheel = verify_wheel(Path(result["wheel"]))
