@@ -49,8 +49,8 @@ class Rule:
     severity: Severity
     about: str
     next_step: str
-    deep: bool
-    unsound: bool
+    deep: bool = False
+    unsound: bool = False
     check: Check | None = None
     siblings: SiblingCheck | None = None
 
@@ -100,8 +100,6 @@ def sibling_rule(
                 severity=severity,
                 about=about,
                 next_step=next_step,
-                deep=False,
-                unsound=False,
                 siblings=check,
             )
         )
