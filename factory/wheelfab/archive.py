@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import stat
 import time
@@ -26,6 +27,7 @@ _END = b"PK\x05\x06"
 _END_SIZE = 22
 _FIRST = b"PK\x03\x04"
 _ZIP_EPOCH = 315532800  # 1980-01-01, the earliest time that a zip archive can hold
+_CONTROL = re.compile(r"[\\\x00-\x1f\x7f]")
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
@@ -156,7 +158,7 @@ def _bad_path(member: ZipInfo) -> str:
     name = member.orig_filename
     if not name or name.startswith("/") or name[1:2] == ":":
         return "is not a relative path"
-    if "\\" in name or any(ord(letter) < 32 or ord(letter) == 127 for letter in name):
+    if _CONTROL.search(name):
         return "has a backslash or a control character in its name"
     if any(part in ("", ".", "..") for part in name.removesuffix("/").split("/")):
         return "has an empty, '.' or '..' component"

@@ -111,7 +111,8 @@ def _sections(cubin: bytes, header: tuple[int, ...]) -> dict[bytes, _Place]:
     names_at = headers[0][6] if names_at == 0xFFFF else names_at
     if names_at >= count:
         raise ValueError(f"section names in section {names_at} of {count}")
-    names = cubin[headers[names_at][4] :][: headers[names_at][5]]
+    at = headers[names_at][4]
+    names = cubin[at : at + headers[names_at][5]]
     found: dict[bytes, _Place] = {}
     for name_at, kind, _, _, offset, length, _, info, _, _ in headers:
         end = names.find(b"\0", name_at, name_at + _LONGEST_NAME)

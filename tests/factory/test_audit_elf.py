@@ -9,7 +9,7 @@ import pytest
 
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
 from wheelfab.audit import Severity
-from wheelfab.audit.library import Spooled, read_library
+from wheelfab.audit.library import LibraryFacts, read_library
 
 OURS = "freewheel/_kernels.so"
 REGISTERS = ("_ZN5torch7LibraryC1ENS0_4KindE",)
@@ -176,5 +176,5 @@ def test_a_path_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("wheelfab.audit.traces._OVERLAP", 32)
     path = tmp_path / "x.so"
     path.write_bytes(library(sections={".rodata": b" " * 50 + b"/home/me/x/ops.cc\0" + b" " * 99}))
-    spooled = Spooled(path=path, name="x.so", size=1, sha256="", executable=False)
-    assert read_library(spooled, deep=False).traces.paths == ("/home/me/x",)
+    facts = LibraryFacts(name="x.so", size=1, sha256="", executable=False)
+    assert read_library(facts, path, deep=False).traces.paths == ("/home/me/x",)

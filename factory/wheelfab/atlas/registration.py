@@ -26,9 +26,25 @@ _RELA = struct.Struct("<QQq")
 _SYMBOL_SIZE = 24
 _SLOT_KINDS = (6, 7)  # R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT
 # mov $imm, %reg; movl $imm, place on the stack; push $imm
-_BEFORE = rb"(?:[\xb8-\xbf]|\xc7(?:\x04\x24|\x44\x24.|\x45.|\x84\x24....|\x85....)|\x68)"
-_NEW = re.compile(_BEFORE + rb"(.)\x00\x01\x00", re.DOTALL)
-_OLD = re.compile(_BEFORE + rb"\x01\x00(.)\x00", re.DOTALL)
+_BEFORE = (
+    rb"[\xb8-\xbf]",
+    rb"\xc7\x04\x24",
+    rb"\xc7\x44\x24.",
+    rb"\xc7\x45.",
+    rb"\xc7\x84\x24....",
+    rb"\xc7\x85....",
+    rb"\x68",
+)
+
+
+def _constant(value: bytes, bare: bytes) -> re.Pattern[bytes]:
+    """``value`` in one of these instructions; ``bare`` is what re searches for fast: its bytes."""
+    seen = b"|".join(rb"(?<=" + before + value + rb")" for before in _BEFORE)
+    return re.compile(bare + rb"(?:" + seen + rb")", re.DOTALL)
+
+
+_NEW = _constant(rb"(.)\x00\x01\x00", rb"\x00\x01\x00")
+_OLD = _constant(rb"\x01\x00(.)\x00", rb"\x01\x00.\x00")
 # Older compilers, and all of them without optimisation, write the flag apart or leave it to
 # std::make_optional: movw $imm, place on the stack; mov $imm, %eax; mov %ax, place
 _APART = re.compile(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wheelfab.ahead import ahead
 from wheelfab.arch import Arch
 from wheelfab.cubin import MACHINE, KernelFacts, read_cubin
 from wheelfab.elf import Elf
@@ -66,7 +67,10 @@ def read_device(path: Path, elf: Elf) -> DeviceFacts:
     """The device code of the ELF file ``path``; never raises for what is in it."""
     try:
         if elf.machine == MACHINE:
-            return _bare(path)
+            size = path.stat().st_size
+            if size > _LARGEST:
+                return DeviceFacts(problem=f"a cubin of {size} bytes")
+            return read_bare(path.read_bytes(), path.name)
         entries = entries_of(path)
     except FormatError as error:
         return DeviceFacts(problem=error.what)
@@ -90,51 +94,62 @@ def _archs_of(targets: Iterable[str]) -> Iterator[Arch]:
         yield Arch(int(major), int(minor), suffix, bool(ptx))
 
 
-def _bare(path: Path) -> DeviceFacts:
-    """A cubin that lies in the wheel as a file of its own."""
-    size = path.stat().st_size
-    if size > _LARGEST:
-        return DeviceFacts(problem=f"a cubin of {size} bytes")
-    cubin = read_cubin(path.read_bytes(), str(path))
+def read_bare(cubin: bytes, where: str) -> DeviceFacts:
+    """The bytes of a cubin that lies in the wheel as a file; never raises for what is in it."""
+    try:
+        facts = read_cubin(cubin, where)
+    except FormatError as error:
+        return DeviceFacts(problem=error.what)
     entry = Entry(
         section="",
         container=0,
         kind=ImageKind.CUBIN,
-        arch=f"{cubin.arch // 10}.{cubin.arch % 10}{cubin.suffix}",
+        arch=f"{facts.arch // 10}.{facts.arch % 10}{facts.suffix}",
         isa=None,
         compression=Compression.NONE,
         offset=0,
-        stored=size,
-        size=size,
+        stored=len(cubin),
+        size=len(cubin),
         name="",
     )
-    return DeviceFacts(images=(Image(entry=entry, kernels=dict(cubin.kernels)),))
+    return DeviceFacts(images=(Image(entry=entry, kernels=dict(facts.kernels)),))
 
 
 def _images(descriptor: int, entries: tuple[Entry, ...]) -> Iterator[Image]:
     names: dict[str, str] = {}  # a name is the same in the images of all archs: kept once
+    for entry, image, problem in ahead(_expanded(descriptor, entries)):
+        found, why = ({}, problem) if problem else _kernels(image, entry)
+        yield Image(
+            entry=entry,
+            kernels={names.setdefault(name, name): facts for name, facts in found.items()},
+            problem=why,
+        )
+
+
+def _expanded(descriptor: int, entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, bytes, str]]:
+    """Each image, or why there is none.
+
+    Read by position, not mapped: pages of a mapped file would count as our memory.
+    """
     left = _MOST
     for entry in entries:
         left -= entry.size
         bomb = entry.size > _RATIO_FROM and entry.size > _RATIO * entry.stored
         if entry.size > _LARGEST or left < 0 or bomb:
-            yield Image(entry=entry, kernels={}, problem=f"not expanded: {entry.size} bytes")
+            yield entry, b"", f"not expanded: {entry.size} bytes"
             continue
+        stored = os.pread(descriptor, entry.stored, entry.offset)
         try:
-            found = _kernels(descriptor, entry)
+            yield entry, expand(stored, replace(entry, offset=0), where=entry.name), ""
         except FormatError as error:
-            yield Image(entry=entry, kernels={}, problem=error.what)
-            continue
-        yield Image(
-            entry=entry,
-            kernels={names.setdefault(name, name): facts for name, facts in found.items()},
-        )
+            yield entry, b"", error.what
 
 
-def _kernels(descriptor: int, entry: Entry) -> Mapping[str, KernelFacts | None]:
-    """Read by position, not mapped: pages of a mapped file would count as our memory."""
-    stored = os.pread(descriptor, entry.stored, entry.offset)
-    image = expand(stored, replace(entry, offset=0), where=entry.name)
-    if entry.kind is ImageKind.PTX:
-        return dict.fromkeys(kernels(image, entry, where=entry.name))
-    return dict(kernel_facts(image, entry, where=entry.name))
+def _kernels(image: bytes, entry: Entry) -> tuple[Mapping[str, KernelFacts | None], str]:
+    """The kernels of an image, or why they cannot be read."""
+    try:
+        if entry.kind is ImageKind.PTX:
+            return dict.fromkeys(kernels(image, entry, where=entry.name)), ""
+        return dict(kernel_facts(image, entry, where=entry.name)), ""
+    except FormatError as error:
+        return {}, error.what

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
@@ -21,6 +21,7 @@ from packaging.metadata import Metadata, parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename
 
+from wheelfab.ahead import ahead
 from wheelfab.archive import (
     LIMITS,
     Flaw,
@@ -29,7 +30,7 @@ from wheelfab.archive import (
     open_archive,
     read_member,
 )
-from wheelfab.audit.library import LibraryFacts, Spooled, read_library
+from wheelfab.audit.library import LibraryFacts, cubin_header, read_cubin_file, read_library
 from wheelfab.elf import MAGIC
 from wheelfab.errors import FormatError, InfrastructureError
 from wheelfab.inflate import pieces
@@ -188,53 +189,53 @@ class _Reader:
         """The digest of a member; raises ``FormatError`` where it cannot be unpacked."""
         spool = self.folder / "member"
         try:
-            digest, own = _unpack(archive, member, algorithm, spool)
-            if own:
-                spooled = Spooled(
-                    path=spool,
+            read = _unpack(archive, member, algorithm, spool)
+            if read.elf:
+                facts = LibraryFacts(
                     name=member.filename,
                     size=member.file_size,
-                    sha256=own,
+                    sha256=read.sha256,
                     executable=bool(member.external_attr >> 16 & stat.S_IXUSR),
                 )
-                self.libraries.append(read_library(spooled, deep=self.deep))
+                self.libraries.append(
+                    read_cubin_file(facts, read.whole)
+                    if read.whole
+                    else read_library(facts, spool, deep=self.deep)
+                )
         finally:
             spool.unlink(missing_ok=True)
-        return digest
+        return read.digest
 
 
-def _unpack(archive: ZipFile, member: ZipInfo, algorithm: str, spool: Path) -> tuple[bytes, str]:
-    """The digest of a member by ``algorithm`` and, where it is spooled, its SHA-256 in hex.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Unpacked:
+    """``digest`` by the algorithm asked for. Of an ELF file ``sha256`` too, and it is spooled.
 
-    A second thread hashes and spools one piece while the next is inflated: both let go of the GIL.
+    Unless it is a small cubin, of which ``whole`` has the bytes: wheels hold thousands of them.
     """
+
+    digest: bytes
+    elf: bool
+    sha256: str
+    whole: bytes = b""
+
+
+def _unpack(archive: ZipFile, member: ZipInfo, algorithm: str, spool: Path) -> _Unpacked:
+    """A member unpacked once, for all that is wanted of it."""
     sha = hashlib.new(algorithm)
     own = sha if algorithm == "sha256" else hashlib.sha256()
-    copy: IO[bytes] | None = None
-
-    def take(piece: bytes) -> None:
-        sha.update(piece)
-        if copy is not None:
-            if own is not sha:
+    stream = pieces(archive, member)
+    first = next(stream, b"")
+    elf, small = first.startswith(MAGIC), len(first) == member.file_size
+    whole = first if elf and small and cubin_header(first) else b""
+    with spool.open("wb") if elf and not whole else nullcontext() as copy:
+        for piece in chain((first,), stream if small else ahead(stream)):
+            sha.update(piece)
+            if elf and own is not sha:
                 own.update(piece)
-            _write(copy, piece)
-
-    with ExitStack() as stack:
-        waiting: Future[None] | None = None
-        worker: ThreadPoolExecutor | None = None
-        for number, piece in enumerate(pieces(archive, member)):
-            if number == 0 and piece.startswith(MAGIC):
-                copy = stack.enter_context(spool.open("wb"))
-            if number == 0 and member.file_size <= len(piece):
-                take(piece)  # small: a thread would cost more
-                continue
-            worker = worker or stack.enter_context(ThreadPoolExecutor(max_workers=1))
-            if waiting is not None:
-                waiting.result()
-            waiting = worker.submit(take, piece)
-        if waiting is not None:
-            waiting.result()
-    return sha.digest(), own.hexdigest() if copy is not None else ""
+            if copy is not None:
+                _write(copy, piece)
+    return _Unpacked(digest=sha.digest(), elf=elf, sha256=own.hexdigest(), whole=whole)
 
 
 def _write(copy: IO[bytes], piece: bytes) -> None:

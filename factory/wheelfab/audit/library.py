@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfab.atlas import NO_KEYS, Keys, Kind, kind_of, read_keys
-from wheelfab.audit.device import DeviceFacts, read_device
+from wheelfab.audit.device import DeviceFacts, read_bare, read_device
 from wheelfab.audit.instructions import Instructions, read_instructions
 from wheelfab.audit.traces import Traces, read_traces
 from wheelfab.cubin import MACHINE
 from wheelfab.elf import Elf, mapped, read_elf
 from wheelfab.errors import FormatError
 
+HEADER_SIZE = 64  # of an ELF file, in bytes
 _NO_CODE, _NO_TRACES = DeviceFacts(), Traces()
 
 
@@ -28,7 +29,7 @@ class LibraryFacts:
     size: int
     sha256: str
     executable: bool  # the archive gives it an exec bit
-    elf: Elf | None
+    elf: Elf | None = None
     problem: str = ""
     device: DeviceFacts = _NO_CODE
     traces: Traces = _NO_TRACES
@@ -46,43 +47,24 @@ class LibraryFacts:
         return self.name.rpartition("/")[2]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spooled:
-    """A member's bytes in a temporary file."""
-
-    path: Path
-    name: str
-    size: int
-    sha256: str
-    executable: bool
-
-
-def read_library(spooled: Spooled, *, deep: bool) -> LibraryFacts:
-    """The facts of the ELF file in ``spooled``; never raises for what is in the file."""
-    elf, problem = None, ""
-    device, traces, keys = _NO_CODE, _NO_TRACES, NO_KEYS
-    instructions: Instructions | None = None
+def read_library(facts: LibraryFacts, spool: Path, *, deep: bool) -> LibraryFacts:
+    """``facts`` with those of the ELF file in ``spool``; never raises for what is in the file."""
     try:
-        elf = _cubin(spooled.path) or read_elf(spooled.path)
-        device = read_device(spooled.path, elf)
-        if elf.machine != MACHINE:
-            traces = read_traces(spooled.path, elf)
-            keys = _keys(spooled.path, elf)
-            instructions = read_instructions(spooled.path, elf) if deep else None
+        with spool.open("rb") as file:
+            elf = cubin_header(file.read(HEADER_SIZE)) or read_elf(spool)
+        facts = replace(facts, elf=elf, device=read_device(spool, elf))
+        if elf.machine == MACHINE:
+            return facts
+        facts = replace(facts, traces=read_traces(spool, elf))
+        facts = replace(facts, keys=_keys(spool, elf))
+        return replace(facts, instructions=read_instructions(spool, elf) if deep else None)
     except FormatError as error:
-        problem = error.what
-    return LibraryFacts(
-        name=spooled.name,
-        size=spooled.size,
-        sha256=spooled.sha256,
-        executable=spooled.executable,
-        elf=elf,
-        problem=problem,
-        device=device,
-        traces=traces,
-        keys=keys,
-        instructions=instructions,
-    )
+        return replace(facts, problem=error.what)
+
+
+def read_cubin_file(facts: LibraryFacts, cubin: bytes) -> LibraryFacts:
+    """``facts`` with those of the cubin whose bytes are at hand; never raises for what is there."""
+    return replace(facts, elf=cubin_header(cubin), device=read_bare(cubin, facts.name))
 
 
 def _keys(path: Path, elf: Elf) -> Keys:
@@ -92,11 +74,9 @@ def _keys(path: Path, elf: Elf) -> Keys:
         return read_keys(data, elf)
 
 
-def _cubin(path: Path) -> Elf | None:
+def cubin_header(head: bytes) -> Elf | None:
     """The header of a cubin, without the rest; ``None`` of anything else. Wheels hold thousands."""
-    with path.open("rb") as file:
-        head = file.read(64)
-    if len(head) < 64 or int.from_bytes(head[18:20], "little") != MACHINE:
+    if len(head) < HEADER_SIZE or int.from_bytes(head[18:20], "little") != MACHINE:
         return None
     return Elf(
         machine=MACHINE,
