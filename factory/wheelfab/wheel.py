@@ -141,7 +141,9 @@ def wheel_flaws(
 def _flaws(path: Path, name: str, rules: _Rules, limits: Limits = LIMITS) -> tuple[Flaw, ...]:
     """What is wrong with the archive's directory or, if that is sound, by ``rules``."""
     if not path.is_file():
-        raise WheelError("there is no such file", where=str(path), next_step="build it first")
+        raise WheelError(
+            "there is no such file", where=str(path), next_step="check its name, or build it"
+        )
     try:
         with open_archive(path) as archive:
             unsound = layout_flaws(archive, path.stat().st_size, limits)
