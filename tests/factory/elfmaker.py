@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping, Sequence
 
 _PROGBITS, _DYNSYM, _STRTAB, _DYNAMIC, _SYMTAB = 1, 11, 3, 6, 2
-_VERNEED, _VERSYM = 0x6FFFFFFE, 0x6FFFFFFF
+_VERDEF, _VERNEED, _VERSYM = 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 _NEEDED, _STRTAB_TAG, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 5, 10, 14, 15, 29
 _GNU_STACK, _GNU_RELRO = 0x6474E551, 0x6474E552
 
@@ -39,13 +39,15 @@ def make_library(
     sections: Sequence[str] | Mapping[str, bytes] = (),
     versions: Mapping[str, Sequence[str]] | None = None,
     versioned: Mapping[str, tuple[str, str]] | None = None,
+    exports: Mapping[str, str] | None = None,
     local: Sequence[str] = (),
+    machine: int = 62,
 ) -> bytes:
-    """An x86-64 shared library; ``weak`` ones are undefined, ``stack`` is PT_GNU_STACK's flags.
+    """A shared library, x86-64's by default; ``weak`` ones are undefined, ``stack`` is PT_GNU_STACK's flags.
 
     ``tags`` are more of the dynamic table, ``sections`` more sections by name, with their bytes if
     any. ``versions``: library to the versions wanted from it; ``versioned``: undefined symbols with
-    library and version; ``local``: names in the table of all symbols.
+    library and version; ``exports``: defined symbols with version; ``local``: names in the table of all symbols.
     """
     strings = _Strings()
     wanted = {name: [*found] for name, found in (versions or {}).items()}
@@ -61,13 +63,20 @@ def make_library(
     for name, place in (versioned or {}).items():
         symbols += _symbol(strings.add(name), 0x10, 0)
         numbers.append(indices[place])
+    definitions, own = _version_definitions([*(exports or {}).values()], len(indices) + 2, strings)
+    for name, version in (exports or {}).items():
+        symbols += _symbol(strings.add(name), 0x12, 1)
+        numbers.append(own[version])
     pairs = [(_NEEDED, strings.add(name)) for name in needed]
     named = ((_SONAME, soname), (_RPATH, rpath), (_RUNPATH, runpath))
     pairs += [(tag, strings.add(text)) for tag, text in named if text is not None]
     pairs += [*tags, (_STRTAB_TAG, 0x1000), (_STRSZ, len(strings.data)), (0, 0)]
     more: list[Section] = []
-    if wanted:
+    if wanted or own:
         more.append((".gnu.version", _VERSYM, 1, 0, struct.pack(f"<{len(numbers)}H", *numbers)))
+    if own:
+        more.append((".gnu.version_d", _VERDEF, 2, len(own), definitions))
+    if wanted:
         more.append((".gnu.version_r", _VERNEED, 2, len(wanted), needs))
     extra = sections if isinstance(sections, Mapping) else dict.fromkeys(sections, b"")
     more += [(name, _PROGBITS, 0, 0, data) for name, data in extra.items()]
@@ -79,7 +88,7 @@ def make_library(
         (".dynstr", _STRTAB, 0, 0, strings.data),
         (".dynamic", _DYNAMIC, 2, 0, dynamic),
     ]
-    return _assemble([*tables, *more], stack, relro, build_id)
+    return _assemble([*tables, *more], stack, relro, build_id, machine)
 
 
 def _symbol(name: int, info: int, section: int) -> bytes:
@@ -111,8 +120,25 @@ def _version_needs(
     return table, indices
 
 
+def _version_definitions(
+    versions: Sequence[str], first: int, strings: _Strings
+) -> tuple[bytes, dict[str, int]]:
+    """The table of version definitions, and the index of each version."""
+    indices = {name: first + number for number, name in enumerate(dict.fromkeys(versions))}
+    table = b""
+    for name, index in indices.items():
+        following = 0 if index == first + len(indices) - 1 else 28
+        table += struct.pack("<HHHHIII", 1, 0, index, 1, 0, 20, following)
+        table += struct.pack("<II", strings.add(name), 0)
+    return table, indices
+
+
 def _assemble(
-    sections: Sequence[Section], stack: int | None, relro: bool, build_id: bytes | None
+    sections: Sequence[Section],
+    stack: int | None,
+    relro: bool,
+    build_id: bytes | None,
+    machine: int,
 ) -> bytes:
     names = _Strings()
     kinds = [(names.add(name), kind, link, info) for name, kind, link, info, _ in sections]
@@ -139,7 +165,7 @@ def _assemble(
         data += note + b"\0" * (-len(note) % 8)
     ident = b"\x7fELF\x02\x01\x01" + b"\0" * 9
     count = len(bodies) + 1
-    fields = (3, 62, 1, 0, 64, at + len(data), 0, 64, 56, segments, 64, count, count - 1)
+    fields = (3, machine, 1, 0, 64, at + len(data), 0, 64, 56, segments, 64, count, count - 1)
     return ident + struct.pack("<HHIQQQIHHHHHH", *fields) + head + data + table
 
 

@@ -39,6 +39,12 @@ def versions(*found: str) -> dict[str, Any]:
     return one(needed=tuple(wanted), versions=wanted)
 
 
+def beside(other: bytes) -> dict[str, Any]:
+    """Switches for a library that wants ``ours`` in version V1 from another one of the wheel."""
+    wants = library(needed=("b.so",), versioned={"ours": ("b.so", "V1")}, runpath="$ORIGIN")
+    return {"files": {OURS: wants, "freewheel/b.so": other}}
+
+
 CASES = [
     Case(
         rule="needs-driver",
@@ -164,6 +170,28 @@ CASES = [
             undefined=("cudaMalloc", "cublasCreate_v2"),
             needed=("libcudart.so.12", "libcublas.so.12"),
         ),
+    ),
+    Case(
+        rule="needs-symbols",
+        name="B04: no name of the CUDA library that is needed",
+        bad=one(undefined=("cudaMalloc", "nosuch"), needed=("libcudart.so.12",)),
+        found="nosuch: undefined, and nothing defines it",
+        good=one(undefined=("cudaMalloc", "__cudaRegisterFatBinary"), needed=("libcudart.so.12",)),
+    ),
+    Case(
+        rule="needs-symbols",
+        name="the wheel's own library lacks a symbol that has a version",
+        bad=beside(library(exports={"other": "V1"})),
+        found="ours@V1: undefined, and nothing defines it",
+        subject=OURS,
+        good=beside(library(exports={"ours": "V1", "other": "V2"})),
+    ),
+    Case(
+        rule="needs-symbols",
+        name="the wheel's own library has it in another version",
+        bad=beside(library(exports={"ours": "V2"})),
+        found="ours@V1: undefined, and nothing defines it",
+        good=beside(library(defined=("ours",))),
     ),
     Case(
         rule="needs-symbols",

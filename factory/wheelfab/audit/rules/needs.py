@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from wheelfab.atlas import is_torch
@@ -26,7 +27,7 @@ from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.elf import hosts
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
-from wheelfab.elf import Elf
+from wheelfab.elf import Elf, Symbol
 
 _PYTHON = re.compile(r"_?Py[A-Z_]\w*|_Py\w+")
 _RUNTIME = re.compile(
@@ -185,26 +186,21 @@ def _version(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 @rule(
     "needs-symbols",
     severity=Severity.ERROR,
-    about="""Every undefined symbol is explained: it has a version and comes from a library that is
-    needed, is defined by a library of the wheel that is needed too (over however many steps), is
-    Python's, torch's (the torch rules look for it in the atlas), OpenMP's or that of a needed
-    library of CUDA's. One that another file of the wheel defines, without being needed, is a
-    warning: it works where that file was loaded before, for all to see. Where a needed library that
-    is not in the wheel could define the rest, that is said and nothing is judged.""",
+    about="""Every undefined symbol is explained: it has a version of a library outside the wheel, is
+    defined (in its version, if it has one) by a library of the wheel that is needed too (over
+    however many steps), is Python's, torch's (the torch rules look for it in the atlas), OpenMP's or
+    has a name such as a needed library of CUDA's defines. One that another file of the wheel
+    defines, without being needed, is a warning: it works where that file was loaded before, for all
+    to see. Where a needed library of which nothing is known here could define the rest, that is said
+    and nothing is judged.""",
     next_step="link the library that defines it; c++filt shows what it is",
 )
 def _symbols(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     others = neighbours(facts)
-    defined = {
-        library.name: frozenset(symbol.name for symbol in elf.defined)
-        for library, elf in hosts(facts)
-    }
+    defined = {library.name: _definitions(elf) for library, elf in hosts(facts)}
     for library, elf in hosts(facts):
         left = _unexplained(library, elf, others, defined, policy)
-        if not left:
-            continue
-        elsewhere = {name for name in left if any(name in names for names in defined.values())}
-        nowhere = left - elsewhere
+        elsewhere = {one for one in left if any(each.has(one) for each in defined.values())}
         if elsewhere:
             yield Broken(
                 subject=library.name,
@@ -213,53 +209,85 @@ def _symbols(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
                 severity=Severity.WARNING,
             )
         outside = [name for name in elf.needed if _may_define(name, elf, others)]
-        if nowhere and outside:
-            reason = f"{_listed(nowhere)} may come from {', '.join(outside)}, not in the wheel"
+        maybe = {one for one in left - elsewhere if one.version is None and outside}
+        nowhere = left - elsewhere - maybe
+        if maybe:
+            reason = f"{_listed(maybe)} may come from {', '.join(outside)}, not in the wheel"
             yield Unknown(subject=library.name, reason=reason)
-        elif nowhere:
+        if nowhere:
             found = f"{_listed(nowhere)}: undefined, and nothing defines it"
             yield Broken(subject=library.name, found=found, allowed="symbols that a need explains")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Definitions:
+    """What a library defines: names, and each as ``name@version``, or alone where it has none."""
+
+    names: frozenset[str]
+    exact: frozenset[str]
+
+    def has(self, symbol: Symbol) -> bool:
+        """Whether the loader takes what is here: without a version it fits any."""
+        if symbol.version is None:
+            return symbol.name in self.names
+        return str(symbol) in self.exact or symbol.name in self.exact
+
+
+def _definitions(elf: Elf) -> _Definitions:
+    return _Definitions(
+        names=frozenset(symbol.name for symbol in elf.defined),
+        exact=frozenset(map(str, elf.defined)),
+    )
 
 
 def _unexplained(
     library: LibraryFacts,
     elf: Elf,
     others: Neighbours,
-    defined: dict[str, frozenset[str]],
+    defined: dict[str, _Definitions],
     policy: Policy,
-) -> set[str]:
-    left = {one.name for one in elf.undefined if not one.weak and one.version is None}
-    left = {name for name in left if not (_PYTHON.fullmatch(name) or _RUNTIME.fullmatch(name))}
+) -> set[Symbol]:
     closure = others.closure(library)
-    for other in closure:
-        left -= defined[other.name]
     needed = {name for other in closure if other.host for name in other.host.needed}
     brought = [one for name in needed if (one := cuda_library(name)) is not None]
-    known = [re.compile(one.symbols) for one in brought]
+    known = [_PYTHON, _RUNTIME, *(re.compile(one.symbols) for one in brought)]
     if any(name.startswith("libstdc++.so") for name in needed):
         known.append(_STANDARD)
     if any(origin_of(name, elf, others) is Origin.DRIVER for name in needed):
         known.append(_DRIVER)
     return {
-        name
-        for name in left
-        if not is_torch(name)
-        and not any(pattern.fullmatch(name) for pattern in known)
-        and not any(fnmatchcase(name, pattern) for pattern in policy.elf.undefined)
+        one
+        for one in elf.undefined
+        if not (one.weak or _is_outside(one, others))
+        and not any(defined[other.name].has(one) for other in closure)
+        and not (one.version is None and _is_known(one.name, known))
+        and not any(fnmatchcase(one.name, pattern) for pattern in policy.elf.undefined)
     }
 
 
+def _is_outside(symbol: Symbol, others: Neighbours) -> bool:
+    """Whether it is wanted, by its version, from a library that does not lie in the wheel."""
+    return symbol.version is not None and symbol.library not in others.by_name
+
+
+def _is_known(name: str, known: list[re.Pattern[str]]) -> bool:
+    return is_torch(name) or any(pattern.fullmatch(name) for pattern in known)
+
+
 def _may_define(name: str, elf: Elf, others: Neighbours) -> bool:
-    """Whether a needed library is outside the wheel and gives its symbols no versions."""
+    """Whether a needed library is outside the wheel, without versions, and nothing is known of it.
+
+    Of CUDA's libraries the names are known.
+    """
     origin = origin_of(name, elf, others)
     if origin is Origin.SYSTEM:
         return name not in elf.version_needs and not name.startswith(("ld-", "libc.", "libm."))
-    return origin in (Origin.UNKNOWN, Origin.CUDA)
+    return origin is Origin.UNKNOWN
 
 
-def _listed(names: set[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(sorted(names)[:_SHOWN]) + more
+def _listed(symbols: set[Symbol]) -> str:
+    more = f" and {len(symbols) - _SHOWN} more" if len(symbols) > _SHOWN else ""
+    return ", ".join(sorted(map(str, symbols))[:_SHOWN]) + more
 
 
 @rule(
