@@ -43,11 +43,13 @@ def make_library(
     local: Sequence[str] = (),
     machine: int = 62,
 ) -> bytes:
-    """A shared library, x86-64's by default; ``weak`` ones are undefined, ``stack`` is PT_GNU_STACK's flags.
+    """A shared library for ``machine``, x86-64 by default.
 
-    ``tags`` are more of the dynamic table, ``sections`` more sections by name, with their bytes if
-    any. ``versions``: library to the versions wanted from it; ``versioned``: undefined symbols with
-    library and version; ``exports``: defined symbols with version; ``local``: names in the table of all symbols.
+    ``weak`` symbols are undefined, ``stack`` is PT_GNU_STACK's flags. ``tags`` are more of the
+    dynamic table, ``sections`` more sections by name, with their bytes if any. ``versions``:
+    library to the versions wanted from it; ``versioned``: undefined symbols with library and
+    version; ``exports``: defined symbols with version; ``local``: names in the table of all
+    symbols.
     """
     strings = _Strings()
     wanted = {name: [*found] for name, found in (versions or {}).items()}
@@ -71,13 +73,7 @@ def make_library(
     named = ((_SONAME, soname), (_RPATH, rpath), (_RUNPATH, runpath))
     pairs += [(tag, strings.add(text)) for tag, text in named if text is not None]
     pairs += [*tags, (_STRTAB_TAG, 0x1000), (_STRSZ, len(strings.data)), (0, 0)]
-    more: list[Section] = []
-    if wanted or own:
-        more.append((".gnu.version", _VERSYM, 1, 0, struct.pack(f"<{len(numbers)}H", *numbers)))
-    if own:
-        more.append((".gnu.version_d", _VERDEF, 2, len(own), definitions))
-    if wanted:
-        more.append((".gnu.version_r", _VERNEED, 2, len(wanted), needs))
+    more = _version_sections(numbers, needs, len(wanted), definitions, len(own))
     extra = sections if isinstance(sections, Mapping) else dict.fromkeys(sections, b"")
     more += [(name, _PROGBITS, 0, 0, data) for name, data in extra.items()]
     if local:
@@ -118,6 +114,19 @@ def _version_needs(
             step = 0 if place == len(names) else 16
             table += struct.pack("<IHHII", 0, 0, index, strings.add(name), step)
     return table, indices
+
+
+def _version_sections(
+    numbers: Sequence[int], needs: bytes, wanted: int, definitions: bytes, own: int
+) -> list[Section]:
+    found: list[Section] = []
+    if wanted or own:
+        found.append((".gnu.version", _VERSYM, 1, 0, struct.pack(f"<{len(numbers)}H", *numbers)))
+    if wanted:
+        found.append((".gnu.version_r", _VERNEED, 2, wanted, needs))
+    if own:
+        found.append((".gnu.version_d", _VERDEF, 2, own, definitions))
+    return found
 
 
 def _version_definitions(

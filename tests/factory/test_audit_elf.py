@@ -41,6 +41,22 @@ CASES = [
         good=one(),
     ),
     Case(
+        rule="elf-machine",
+        name="another than the tag's",
+        bad=two(a=library(), b=library(machine=183)),
+        found="is for aarch64",
+        subject="freewheel/b.so",
+        good=two(a=library(machine=183), gpu=library(machine=224))
+        | {"tag": "cp310-abi3-manylinux_2_28_aarch64"},
+    ),
+    Case(
+        rule="elf-machine",
+        name="no policy is known of it",
+        bad=one(machine=8),
+        found="is for e_machine 8",
+        good=one(machine=62) | {"tag": "cp310-abi3-musllinux_1_2_x86_64"},
+    ),
+    Case(
         rule="elf-executable-stack",
         name="B41: asked for",
         bad=one(stack=7),

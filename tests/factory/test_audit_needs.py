@@ -10,7 +10,7 @@ import pytest
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
 from tests.factory.wheelmaker import build_record
 from wheelfab.audit import Severity
-from wheelfab.audit.manylinux import kept, level_of, levels
+from wheelfab.audit.manylinux import kept, level_of, levels, machine_of
 from wheelfab.audit.needs import cuda_library
 from wheelfab.elf import parse_elf
 
@@ -18,6 +18,7 @@ OURS = "freewheel/_kernels.so"
 NO_TORCH: dict[str, Any] = {"requires_dist": (), "version": "0.1.0"}
 CPU_RECORD = build_record("cpu-torch2.4", "0.1.0")
 CPU = {"version": "0.1.0+cpu.torch2.4"}
+MUSL = "cp310-abi3-musllinux_1_2_x86_64"
 
 
 def one(**switches: Any) -> dict[str, Any]:
@@ -249,6 +250,27 @@ CASES = [
         severity=Severity.WARNING,
         good=versions("GLIBC_2.17"),
     ),
+    Case(
+        rule="needs-platform",
+        name="B17: glibc where the tag says musl",
+        bad=versions("GLIBC_2.17") | {"tag": MUSL},
+        found="needs libc.so.6, which is glibc's",
+        subject=OURS,
+        good=versions("GLIBC_2.17"),
+    ),
+    Case(
+        rule="needs-platform",
+        name="B17: the level of the library's own machine",
+        bad={
+            "files": {
+                OURS: library(machine=183),
+                "freewheel/b.so": library(versions={"libc.so.6": ["GLIBC_2.32"]}),
+            }
+        },
+        found="wants GLIBC_2.32 (GLIBC 2.32); manylinux_2_34_x86_64 holds",
+        subject="freewheel/b.so",
+        good=one(machine=183) | {"tag": "cp310-abi3-manylinux_2_28_aarch64"},
+    ),
 ]
 
 
@@ -266,6 +288,17 @@ def test_what_a_library_outside_may_define_is_not_judged(tmp_path: Path) -> None
     found = audited(tmp_path, **one(undefined=("foo_init",), needed=("libfoo.so.1",)))
     unchecked = [each.reason for each in found.unchecked if each.rule == "needs-symbols"]
     assert unchecked == ["foo_init may come from libfoo.so.1, not in the wheel"]
+
+
+def test_what_musl_has_is_not_judged(tmp_path: Path) -> None:
+    made = one(needed=("libc.musl-x86_64.so.1",), undefined=("printf",))
+    found = audited(tmp_path, **made, tag=MUSL)
+    assert not [each for each in found.findings if each.rule.startswith("needs-")]
+    assert {each.rule: each.reason for each in found.unchecked} == {
+        "needs-symbols": "printf may come from libc.musl-x86_64.so.1, not in the wheel",
+        "needs-platform": "musl gives its symbols no versions:"
+        " nothing tells if musllinux_1_2_x86_64 has them all",
+    }
 
 
 def test_an_unknown_policy_is_not_judged(tmp_path: Path) -> None:
@@ -286,6 +319,21 @@ def test_levels_are_auditwheels() -> None:
         "manylinux_2_12_x86_64",
     ]
     assert level_of("linux_x86_64") is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "machine"),
+    [
+        ("manylinux2014_x86_64", "x86_64"),
+        ("manylinux_2_28_aarch64", "aarch64"),
+        ("musllinux_1_2_ppc64le", "ppc64le"),
+        ("linux_armv7l", "armv7l"),
+        ("macosx_11_0_arm64", None),
+        ("any", None),
+    ],
+)
+def test_the_machine_of_a_tag(tag: str, machine: str | None) -> None:
+    assert machine_of(tag) == machine
 
 
 def test_no_policy_allows_a_private_version() -> None:

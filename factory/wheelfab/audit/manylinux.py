@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,15 @@ from packaging.version import InvalidVersion, Version
 
 from wheelfab.elf import Elf
 
-MACHINES = {62: "x86_64", 183: "aarch64"}  # by e_machine
+# By e_machine: those that auditwheel has policies for and whose files are read here.
+MACHINES = {
+    21: "ppc64le",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
+}
+_LINUX = re.compile(r"(?:linux|manylinux\d+|(?:many|musl)linux_\d+_\d+)_(?P<machine>\w+)")
 _LOADER = ("ld-linux", "ld64.so")  # what it defines is every policy's own
 FAMILIES = ("GLIBC", "GLIBCXX", "CXXABI")
 
@@ -67,6 +76,12 @@ def levels(machine: str) -> tuple[Level, ...]:
         )
         for row in rows
     )
+
+
+def machine_of(tag: str) -> str | None:
+    """The machine that a platform tag of Linux names, ``x86_64``; ``None`` of any other tag."""
+    found = _LINUX.fullmatch(tag)
+    return found["machine"] if found else None
 
 
 def level_of(tag: str) -> Level | None:

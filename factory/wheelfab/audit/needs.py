@@ -17,6 +17,7 @@ from wheelfab.audit.manylinux import MACHINES, levels
 from wheelfab.elf import Elf
 
 _LOADER = re.compile(r"ld-linux[-\w]*\.so\.\d+|ld64\.so\.\d+")
+_MUSL = re.compile(r"(ld-musl|libc\.musl)-\w+\.so\.\d+")
 _TORCH = re.compile(r"lib(torch\w*|c10\w*|shm|caffe2\w*)\.so")
 _DRIVER = re.compile(
     r"lib(cuda\.so(\.\d+)?|nvidia-[-\w]+\.so(\.[\d.]+)?|nvcuvid\.so.*|nvoptix\.so.*)"
@@ -71,7 +72,7 @@ def origin_of(name: str, elf: Elf, others: Neighbours) -> Origin:
     """Whom the needed library ``name`` of ``elf`` belongs to."""
     if name in others.by_name:
         return Origin.OWN
-    if _LOADER.fullmatch(name) or name in _system(elf):
+    if _LOADER.fullmatch(name) or _MUSL.fullmatch(name) or name in _system(elf):
         return Origin.SYSTEM
     if _DRIVER.fullmatch(name):
         return Origin.DRIVER

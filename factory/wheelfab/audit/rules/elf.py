@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
+from wheelfab.audit.manylinux import MACHINES, machine_of
 from wheelfab.audit.needs import Origin, folders, neighbours, origin_of, run_path
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
@@ -18,6 +19,7 @@ _ORIGIN = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")
 _FILE = re.compile(r"\.so(?:\.[\d.]+)?/?$")
 _SHOWN = 3
 _ET_DYN = 3
+_DEVICES = (224, 247)  # e_machine of AMD's GPUs and of BPF
 
 
 def hosts(facts: WheelFacts) -> Iterator[tuple[LibraryFacts, Elf]]:
@@ -38,6 +40,25 @@ def _readable(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     for library in facts.libraries:
         if library.problem:
             yield Broken(subject=library.name, found=library.problem, allowed="a sound ELF file")
+
+
+@rule(
+    "elf-machine",
+    severity=Severity.ERROR,
+    about="""Every library and program is for the machine that the platform tag names: one that was
+    cross-compiled, or copied out of another build, is installed and cannot be opened. Cubins, and
+    code for AMD's GPUs and for BPF, are no such files; tags of other systems than Linux are not
+    judged.""",
+    next_step="build it for the machine of the tag, or correct the tag",
+)
+def _machine(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
+    platforms = {tag.platform for tag in facts.name.tags} if facts.name else set()
+    promised = sorted({name for one in platforms if (name := machine_of(one)) is not None})
+    for library, elf in hosts(facts):
+        own = MACHINES.get(elf.machine, f"e_machine {elf.machine}")
+        if elf.machine not in _DEVICES and any(one != own for one in promised):
+            allowed = " and ".join(promised)
+            yield Broken(subject=library.name, found=f"is for {own}", allowed=f"code for {allowed}")
 
 
 @rule(

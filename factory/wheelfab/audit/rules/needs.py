@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from wheelfab.atlas import is_torch
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
-from wheelfab.audit.manylinux import MACHINES, Level, floors, kept, level_of
+from wheelfab.audit.manylinux import MACHINES, Level, floors, kept, level_of, machine_of
 from wheelfab.audit.needs import (
     Neighbours,
     Origin,
@@ -45,6 +45,7 @@ _COPIES = re.compile(
     r"|cufft\w*|curand|cusolver\w*|cusparse\w*|nvJitLink|nvToolsExt|cupti|cufile\w*|nvshmem\w*)"
     r"(-[0-9a-f]{6,})?\.so(\.[\d.]+)?"
 )
+_VERSIONED = ("ld-linux", "libc.so.", "libm.so.")  # all that they define has a version
 _SHOWN = 5
 
 
@@ -186,13 +187,13 @@ def _version(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
 @rule(
     "needs-symbols",
     severity=Severity.ERROR,
-    about="""Every undefined symbol is explained: it has a version of a library outside the wheel, is
-    defined (in its version, if it has one) by a library of the wheel that is needed too (over
-    however many steps), is Python's, torch's (the torch rules look for it in the atlas), OpenMP's or
-    has a name such as a needed library of CUDA's defines. One that another file of the wheel
+    about="""Every undefined symbol is explained: it has a version of a library outside the wheel,
+    is defined (in its version, if it has one) by a library of the wheel that is needed too, over
+    however many steps, is Python's, torch's (the torch rules look for it in the atlas) or OpenMP's,
+    or has a name such as a needed library of CUDA's defines. One that another file of the wheel
     defines, without being needed, is a warning: it works where that file was loaded before, for all
-    to see. Where a needed library of which nothing is known here could define the rest, that is said
-    and nothing is judged.""",
+    to see. Where a needed library of which nothing is known here could define the rest, that is
+    said and nothing is judged.""",
     next_step="link the library that defines it; c++filt shows what it is",
 )
 def _symbols(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
@@ -281,7 +282,7 @@ def _may_define(name: str, elf: Elf, others: Neighbours) -> bool:
     """
     origin = origin_of(name, elf, others)
     if origin is Origin.SYSTEM:
-        return name not in elf.version_needs and not name.startswith(("ld-", "libc.", "libm."))
+        return name not in elf.version_needs and not name.startswith(_VERSIONED)
     return origin is Origin.UNKNOWN
 
 
@@ -296,16 +297,19 @@ def _listed(symbols: set[Symbol]) -> str:
     about="""The platform tag is a promise of the oldest glibc and libstdc++ (PEP 600), and every
     library keeps it: no symbol version that this level has not. A wheel that asks for more is
     installed on an older system and does not load there (B17, B45). The levels are auditwheel's.
-    A plain `linux_x86_64` promises nothing, so that an installer refuses nothing.""",
+    A plain `linux_x86_64` promises nothing, so that an installer refuses nothing. `musllinux`
+    promises a system without glibc; what its own library lacks shows in no version, and is not
+    judged.""",
     next_step="build in the container of the level, or take the tag that holds",
 )
 def _platform(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
-    elves = [(library, elf) for library, elf in hosts(facts) if elf.machine in MACHINES]
-    if facts.name is None or not elves:
-        return
-    holds = kept((elf for _, elf in elves), MACHINES[elves[0][1].machine])
-    truth = holds.name if holds else "no policy"
-    for platform in sorted({tag.platform for tag in facts.name.tags}):
+    for platform in sorted({tag.platform for tag in facts.name.tags} if facts.name else ()):
+        machine = machine_of(platform)
+        elves = [item for item in hosts(facts) if MACHINES.get(item[1].machine) == machine]
+        if machine is None or not elves:
+            continue
+        holds = kept((elf for _, elf in elves), machine)
+        truth = holds.name if holds else "no policy"
         if platform.startswith("linux_"):
             yield Broken(
                 subject=facts.file,
@@ -313,10 +317,22 @@ def _platform(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
                 allowed="a manylinux tag",
                 severity=Severity.WARNING,
             )
+        elif platform.startswith("musllinux_"):
+            yield from _musl(elves, platform)
         elif (level := level_of(platform)) is not None:
             yield from _promised(elves, level, truth)
-        elif platform.startswith("manylinux"):
+        else:
             yield Unknown(subject=facts.file, reason=f"auditwheel knows no policy {platform}")
+
+
+def _musl(elves: list[tuple[LibraryFacts, Elf]], platform: str) -> Iterator[Outcome]:
+    for library, elf in elves:
+        if "libc.so.6" in elf.needed:
+            found = "needs libc.so.6, which is glibc's"
+            yield Broken(subject=library.name, found=found, allowed=f"what {platform} has")
+        else:
+            reason = f"musl gives its symbols no versions: nothing tells if {platform} has them all"
+            yield Unknown(subject=library.name, reason=reason)
 
 
 def _promised(elves: list[tuple[LibraryFacts, Elf]], level: Level, truth: str) -> Iterator[Outcome]:
