@@ -88,6 +88,14 @@ def test_metadata_that_a_strict_reader_refuses(tmp_path: Path) -> None:
     assert [item.allowed for item in found.answers] == [True, True, False]
 
 
+def test_lines_with_markers_and_several_lines_hold_together(tmp_path: Path) -> None:
+    lines = ("torch<2; sys_platform == 'darwin'", "torch>=2.5", "torch<2.6", "torch; extra == 'x'")
+    wheel = make_wheel(tmp_path, files={"example/a.so": library(ADD)}, requires_dist=lines)
+    found = ask(MADE, wheel)
+    assert [item.allowed for item in found.answers] == [False, True, False]
+    assert found.requires == "<2.6,>=2.5"
+
+
 def test_what_is_no_wheel(tmp_path: Path) -> None:
     with pytest.raises(WheelError, match="no such file"):
         ask(MADE, tmp_path / "none.whl")

@@ -10,7 +10,7 @@ import pytest
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
 from tests.factory.wheelmaker import build_record
 from wheelfab.audit import Severity
-from wheelfab.audit.manylinux import kept, level_of, levels, machine_of
+from wheelfab.audit.manylinux import kept, level_of, levels
 from wheelfab.audit.needs import cuda_library
 from wheelfab.elf import parse_elf
 
@@ -319,21 +319,6 @@ def test_levels_are_auditwheels() -> None:
         "manylinux_2_12_x86_64",
     ]
     assert level_of("linux_x86_64") is None
-
-
-@pytest.mark.parametrize(
-    ("tag", "machine"),
-    [
-        ("manylinux2014_x86_64", "x86_64"),
-        ("manylinux_2_28_aarch64", "aarch64"),
-        ("musllinux_1_2_ppc64le", "ppc64le"),
-        ("linux_armv7l", "armv7l"),
-        ("macosx_11_0_arm64", None),
-        ("any", None),
-    ],
-)
-def test_the_machine_of_a_tag(tag: str, machine: str | None) -> None:
-    assert machine_of(tag) == machine
 
 
 def test_no_policy_allows_a_private_version() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
 from tests.factory.wheelmaker import build_record
+from wheelfab.atlas import Verdict, read_atlas
+from wheelfab.atlas.wheels import ask
 from wheelfab.audit import Severity
 from wheelfab.audit.torchside import cxx11_abi
 
@@ -92,6 +94,30 @@ CASES = [
         good=asking(STABLE, torch=">=2.10"),
     ),
     Case(
+        rule="torch-requirement-loose",
+        name="B12: over two lines, of which one is for another system",
+        bad=asking(OLD) | {"requires_dist": ("torch<2.7; sys_platform == 'darwin'", "torch>=2.4")},
+        found="torch>=2.4 allows 2.7.0 to",
+        good=asking(OLD)
+        | {"requires_dist": ("torch<2; sys_platform == 'darwin'", "torch>=2.4", "torch<2.7")},
+    ),
+    Case(
+        rule="torch-requirement-tight",
+        name="B12: exact in the wrong place",
+        bad=asking(OLD, torch="==2.5.0"),
+        found="loads by its symbols on 2.1.0 to",
+        severity=Severity.WARNING,
+        good=asking(STABLE, torch=">=2.10.0"),
+    ),
+    Case(
+        rule="torch-requirement-tight",
+        name="B12: a later patch of the series",
+        bad=asking(STABLE, torch=">=2.9,!=2.9.1,!=2.12.1"),
+        found="loads by its symbols on 2.12.1 too",
+        severity=Severity.NOTE,
+        good=asking(STABLE, torch=">=2.10"),
+    ),
+    Case(
         rule="torch-requirement-tight",
         name="an old upper bound",
         bad=asking(STABLE, torch=">=2.10,<2.13"),
@@ -110,6 +136,34 @@ def test_a_rule_finds_what_it_is_for(case: Case, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_rule_is_silent_about_a_wheel_that_keeps_it(case: Case, tmp_path: Path) -> None:
     keeps(case, tmp_path)
+
+
+def test_a_range_that_begins_at_a_patch_is_not_tight(tmp_path: Path) -> None:
+    found = audited(tmp_path, **asking(OLD, torch=">=2.1.1,<2.7"))
+    assert not [each for each in found.findings if each.rule == "torch-requirement-tight"]
+
+
+def test_libraries_of_which_some_load_are_not_judged_as_compat_does_not(tmp_path: Path) -> None:
+    files = {
+        "freewheel/a.so": library(undefined=(OLD,), needed=NEEDED),
+        "freewheel/b.so": library(undefined=(NEW,), needed=NEEDED),
+    }
+    found = audited(tmp_path, **asking(torch=">=2.4,<2.5", files=files))
+    assert not [each for each in found.findings if each.rule.startswith(("torch-sy", "torch-req"))]
+    reasons = {each.rule: each.reason for each in found.unchecked}
+    for rule in ("torch-symbols", "torch-requirement-loose"):
+        assert "its libraries disagree: freewheel/b.so: 1 of 1 symbols" in reasons[rule]
+    (path,) = tmp_path.glob("*.whl")
+    told = {str(one.release.version): one.verdict for one in ask(read_atlas(), path).answers}
+    assert found.facts is not None
+    assert found.facts.torch is not None
+    for verdict, releases in (
+        (Verdict.LOADS, found.facts.torch.loads),
+        (Verdict.FAILS, found.facts.torch.fails),
+        (Verdict.UNKNOWN, found.facts.torch.unknown),
+    ):
+        assert releases == tuple(one for one, other in told.items() if other is verdict)
+    assert "2.4.1" in found.facts.torch.unknown
 
 
 def test_releases_that_the_atlas_has_not_are_not_judged(tmp_path: Path) -> None:

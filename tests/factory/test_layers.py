@@ -14,7 +14,7 @@ FLOORS = (
     {"console", "run", "machine", "flock", "archive", "zipheaders", "inflate", "manifest", "lz4"},
     {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
     {"matrix_docs"},
-    {"wheel", "wheelrules", "elf", "cubin", "fatbin"},
+    {"requires", "wheel", "wheelrules", "elf", "cubin", "fatbin"},
     {"variant", "store", "source", "drivers", "containers", "locked"},
     {"toolchain", "inputs", "steps", "plan"},
     {"atlas"},

@@ -6,6 +6,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -13,20 +14,23 @@ from zipfile import BadZipFile, ZipFile
 from packaging.metadata import parse_email
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename
 from packaging.version import Version
 
 from wheelfab.archive import layout_flaws, open_archive, read_member
 from wheelfab.atlas.answer import Answer, Kind, Verdict, answer, kind_of
 from wheelfab.atlas.atlas import Atlas
+from wheelfab.atlas.joined import join
 from wheelfab.atlas.names import is_torch
 from wheelfab.atlas.registration import Keys, read_keys
 from wheelfab.atlas.release import Release
 from wheelfab.elf import MAGIC, Elf, mapped, parse_elf
 from wheelfab.errors import FormatError, WheelError
+from wheelfab.requires import required
+from wheelfab.wheelrules import parse_name
 
 _CHUNK = 1 << 20
-_WORST_FIRST = (Verdict.FAILS, Verdict.UNKNOWN, Verdict.LOADS)
 _METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 
 
@@ -127,7 +131,7 @@ def _read(path: Path) -> tuple[tuple[Binding, ...], int, SpecifierSet | None]:
                 with mapped(place) as data:
                     elf = parse_elf(data, where=f"{path.name}: {name}")
                     found[name] = (elf, read_keys(data, elf))
-        allowed = _allowed(archive)
+        allowed = _allowed(archive, path.name)
     own = {symbol.name for elf, _ in found.values() for symbol in elf.defined}
     bundled = {name.rpartition("/")[2] for name in found}
     bindings = (_binding(name, *facts, own, bundled) for name, facts in found.items())
@@ -149,20 +153,24 @@ def _unpack(archive: ZipFile, name: str, place: Path) -> bool:
     return True
 
 
-def _allowed(archive: ZipFile) -> SpecifierSet | None:
-    """What METADATA requires of torch everywhere; other flaws in it are not ours to judge."""
+def _allowed(archive: ZipFile, file: str) -> SpecifierSet | None:
+    """What METADATA requires of torch; other flaws in it are not ours to judge."""
     name = next((name for name in archive.namelist() if _METADATA.fullmatch(name)), None)
     if name is None:
         return None
     raw, _ = parse_email(read_member(archive, name))
+    needs = []
     for text in raw.get("requires_dist", ()):
-        try:
-            need = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(need.name) == "torch" and need.marker is None:
-            return need.specifier
-    return None
+        with suppress(InvalidRequirement):
+            needs.append(Requirement(text))
+    return required(needs, _tags(file)).get("torch")
+
+
+def _tags(file: str) -> Collection[Tag]:
+    try:
+        return parse_name(file).tags
+    except InvalidWheelFilename:
+        return ()
 
 
 def _binding(name: str, elf: Elf, keys: Keys, own: set[str], bundled: set[str]) -> Binding | None:
@@ -185,41 +193,14 @@ def _joined(
     mute: Collection[str],
     allowed: SpecifierSet | None,
 ) -> WheelAnswer:
-    """One answer of many libraries: that of the worst, or that some load and some fail.
-
-    ``mute`` ones want no symbol: that they would load says nothing beside others.
-    """
-    telling = {
-        name: item
-        for name, item in answers.items()
-        if name not in mute or item.verdict is not Verdict.LOADS
-    } or dict(answers)
-    verdicts = {item.verdict for item in telling.values()}
-    if {Verdict.LOADS, Verdict.FAILS} <= verdicts:
-        verdict, reason = Verdict.UNKNOWN, "its libraries disagree: " + _reasons(telling)
-    else:
-        verdict = next(one for one in _WORST_FIRST if one in verdicts)
-        reason = _reasons({name: a for name, a in telling.items() if a.verdict is verdict})
+    joined = join(answers, mute)
     return WheelAnswer(
         release=release,
-        verdict=verdict,
-        missing=tuple(sorted({name for item in telling.values() for name in item.missing})),
-        reason=reason,
+        verdict=joined.verdict,
+        missing=tuple(sorted({name for item in joined.by.values() for name in item.missing})),
+        reason=joined.reason,
         allowed=None if allowed is None else allowed.contains(release.version, prereleases=True),
     )
-
-
-def _reasons(answers: Mapping[str, Answer]) -> str:
-    """Why: of each verdict, the library that lacks most, and how many others say so too."""
-    if len({item.reason for item in answers.values()}) == 1:
-        return next(iter(answers.values())).reason
-    parts = []
-    for verdict in sorted({item.verdict for item in answers.values()}):
-        same = {name: item for name, item in answers.items() if item.verdict is verdict}
-        name = max(same, key=lambda name: len(same[name].missing))
-        others = f" and {len(same) - 1} more" if len(same) > 1 else ""
-        parts.append(f"{name}{others}: {same[name].reason}")
-    return "; ".join(parts)
 
 
 def _since(answers: Sequence[WheelAnswer]) -> Version | None:

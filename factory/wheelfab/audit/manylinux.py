@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +20,6 @@ MACHINES = {
     243: "riscv64",
     258: "loongarch64",
 }
-_LINUX = re.compile(r"(?:linux|manylinux\d+|(?:many|musl)linux_\d+_\d+)_(?P<machine>\w+)")
 _LOADER = ("ld-linux", "ld64.so")  # what it defines is every policy's own
 FAMILIES = ("GLIBC", "GLIBCXX", "CXXABI")
 
@@ -76,12 +74,6 @@ def levels(machine: str) -> tuple[Level, ...]:
         )
         for row in rows
     )
-
-
-def machine_of(tag: str) -> str | None:
-    """The machine that a platform tag of Linux names, ``x86_64``; ``None`` of any other tag."""
-    found = _LINUX.fullmatch(tag)
-    return found["machine"] if found else None
 
 
 def level_of(tag: str) -> Level | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from posixpath import normpath
 
-from packaging.utils import canonicalize_name
+from packaging.specifiers import SpecifierSet
 
 from wheelfab import facts as known
+from wheelfab import requires
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
 from wheelfab.audit.manylinux import MACHINES, levels
@@ -102,13 +103,9 @@ def cuda_majors(elf: Elf) -> dict[str, tuple[int, ...]]:
     }
 
 
-def required(facts: WheelFacts) -> frozenset[str]:
-    """The distributions that METADATA requires, extras left out."""
-    return frozenset(
-        canonicalize_name(need.name)
-        for need in facts.requires_dist
-        if need.marker is None or "extra" not in str(need.marker)
-    )
+def required(facts: WheelFacts) -> Mapping[str, SpecifierSet]:
+    """The distributions that METADATA requires, extras left out, with their versions."""
+    return requires.required(facts.requires_dist, facts.name.tags if facts.name else ())
 
 
 def brings(library: known.CudaLibrary, distributions: Iterable[str]) -> bool:

@@ -7,10 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from wheelfab.atlas import (
     Answer,
@@ -23,11 +20,11 @@ from wheelfab.atlas import (
     kind_of,
     read_atlas,
 )
+from wheelfab.atlas.joined import Joined, join
 from wheelfab.audit.facts import WheelFacts
-from wheelfab.audit.needs import neighbours
+from wheelfab.audit.needs import neighbours, required
 
 _NEW_ABI = re.compile(r"St7__cxx11|B5cxx11")
-_WORSE = (Verdict.LOADS, Verdict.UNKNOWN, Verdict.FAILS)
 _COMPONENT = re.compile(r"\d+")
 
 
@@ -108,13 +105,8 @@ def _atlas() -> Atlas:
 
 
 def requirement(facts: WheelFacts) -> SpecifierSet | None:
-    """What METADATA requires of torch everywhere; ``None`` where it requires none."""
-    found = [need for need in facts.requires_dist if _is_torch_for_all(need)]
-    return found[0].specifier if found else None
-
-
-def _is_torch_for_all(need: Requirement) -> bool:
-    return canonicalize_name(need.name) == "torch" and "extra" not in str(need.marker or "")
+    """What METADATA requires of torch, of all its lines; ``None`` where it requires none."""
+    return required(facts).get("torch")
 
 
 def cxx11_abi(names: Iterable[str]) -> bool | None:
@@ -142,21 +134,33 @@ def _without_identifiers(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """All libraries of a wheel on one release: the worst verdict, and why."""
+    """All libraries of a wheel on one release, as ``wheelfab compat`` joins them, and why."""
 
     release: Release
     verdict: Verdict
     reason: str
+    disagree: bool
 
 
 def together(found: Iterable[Binding]) -> tuple[Together, ...]:
     """The verdict of all libraries together on each release, oldest first."""
-    rows: dict[Version, Together] = {}
-    for binding in found:
-        for item in binding.answers:
-            reason = "" if item.verdict is Verdict.LOADS else f"{binding.name}: {item.reason}"
-            old = rows.get(item.release.version)
-            if old is None or _WORSE.index(item.verdict) > _WORSE.index(old.verdict):
-                row = Together(release=item.release, verdict=item.verdict, reason=reason)
-                rows[item.release.version] = row
-    return tuple(rows.values())
+    found = tuple(found)
+    rows = []
+    for several in zip(*(binding.answers for binding in found), strict=True):
+        joined = join(dict(zip((binding.name for binding in found), several, strict=True)))
+        rows.append(
+            Together(
+                release=several[0].release,
+                verdict=joined.verdict,
+                reason="" if joined.verdict is Verdict.LOADS else _reason(joined),
+                disagree=joined.disagree,
+            )
+        )
+    return tuple(rows)
+
+
+def _reason(joined: Joined) -> str:
+    """Why, with a library's name before it."""
+    text = joined.reason
+    names = tuple(joined.by)
+    return text if any(name in text for name in names) else f"{names[0]}: {text}"

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
-from wheelfab.audit.manylinux import MACHINES, machine_of
+from wheelfab.audit.manylinux import MACHINES
 from wheelfab.audit.needs import Origin, folders, neighbours, origin_of, run_path
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 from wheelfab.elf import Elf, Relro
+from wheelfab.requires import machine_of
 
 _ORDER = (Relro.NONE, Relro.PARTIAL, Relro.FULL)
 _ORIGIN = re.compile(r"\$(?:ORIGIN|\{ORIGIN\})(?:/|$)")

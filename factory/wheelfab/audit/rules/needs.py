@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from wheelfab.atlas import is_torch
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
-from wheelfab.audit.manylinux import MACHINES, Level, floors, kept, level_of, machine_of
+from wheelfab.audit.manylinux import MACHINES, Level, floors, kept, level_of
 from wheelfab.audit.needs import (
     Neighbours,
     Origin,
@@ -28,6 +28,7 @@ from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.elf import hosts
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 from wheelfab.elf import Elf, Symbol
+from wheelfab.requires import machine_of
 
 _PYTHON = re.compile(r"_?Py[A-Z_]\w*|_Py\w+")
 _RUNTIME = re.compile(

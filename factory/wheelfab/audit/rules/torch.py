@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from wheelfab.atlas import Kind, Verdict
 from wheelfab.atlas.demangle import demangle
@@ -55,19 +58,20 @@ def _declared_abi(facts: WheelFacts) -> bool | None:
 def _symbols(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     found = bindings(facts)
     allowed = requirement(facts)
-    rows = [row for row in together(found) if allowed is None or _allows(facts, row)]
+    rows = _allowed(together(found), allowed if allowed is not None else SpecifierSet())
     if not found or any(row.verdict is Verdict.LOADS for row in rows):
         return
     text = f"torch{allowed}" if allowed is not None else "any torch"
+    unknown = [row for row in rows if row.verdict is Verdict.UNKNOWN]
     if not rows:
         yield Unknown(subject=facts.file, reason=f"the atlas has no release that {text} allows")
-    elif all(row.verdict is Verdict.UNKNOWN for row in rows):
-        yield Unknown(subject=facts.file, reason=f"{rows[-1].release.build}: {rows[-1].reason}")
+    elif unknown:
+        row = unknown[-1]
+        yield Unknown(subject=facts.file, reason=f"{row.release.build}: {row.reason}")
     else:
-        failing = [row for row in rows if row.verdict is Verdict.FAILS]
         yield Broken(
             subject=facts.file,
-            found=_why(failing[-1], found),
+            found=_why(rows[-1], found),
             allowed=f"a release of {text} on which it loads",
         )
 
@@ -87,9 +91,8 @@ def _why(row: Together, found: tuple[Binding, ...]) -> str:
     return f"fails on {row.release.build}: {row.reason}" + (f" ({names})" if names else "")
 
 
-def _allows(facts: WheelFacts, row: Together) -> bool:
-    allowed = requirement(facts)
-    return allowed is not None and allowed.contains(row.release.version, prereleases=True)
+def _allowed(rows: Iterable[Together], wanted: SpecifierSet) -> list[Together]:
+    return [row for row in rows if wanted.contains(row.release.version, prereleases=True)]
 
 
 @rule(
@@ -115,45 +118,68 @@ def _missing(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     severity=Severity.ERROR,
     about="""METADATA allows no torch release on which a library fails by its symbols or its
     dispatch keys: an installer takes what it allows. A classic binding holds for one or two series
-    (B01, B08, B12). Releases newer than the atlas are not judged.""",
+    (B01, B08, B12). Releases newer than the atlas are not judged, nor are those on which some
+    libraries load and some fail: they may be alternatives, one of which is loaded.""",
     next_step="narrow Requires-Dist to the releases that wheelfab compat shows",
 )
 def _loose(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
-    found = bindings(facts)
-    rows = [row for row in together(found) if _allows(facts, row)]
+    found, wanted = bindings(facts), requirement(facts)
+    rows = _allowed(together(found), wanted) if wanted is not None else []
     failing = [row for row in rows if row.verdict is Verdict.FAILS]
-    if failing and any(row.verdict is not Verdict.FAILS for row in rows):
+    if failing and len(failing) < len(rows):
         versions = _range([str(row.release.version) for row in failing])
         yield Broken(
             subject=facts.file,
-            found=f"torch{requirement(facts)} allows {versions}: {_why(failing[0], found)}",
+            found=f"torch{wanted} allows {versions}: {_why(failing[0], found)}",
             allowed=_range([str(row.release.version) for row in rows if row not in failing]),
         )
+    apart = [row for row in rows if row.disagree]
+    if apart:
+        versions = _range([str(row.release.version) for row in apart])
+        yield Unknown(subject=facts.file, reason=f"on {versions} {apart[0].reason}")
 
 
 @rule(
     "torch-requirement-tight",
     severity=Severity.NOTE,
-    about="""Series on which all libraries load by the atlas and none of which METADATA allows.
-    Symbols are not everything: a range may be narrower because only that was tried, or because of
-    the Python code. Of a stable binding it is most often just an old upper bound.""",
+    about="""Releases on which all libraries load by the atlas and which METADATA leaves out: of a
+    series that it does not allow, or of one that it does, above the oldest. A requirement that
+    allows one release alone of a series of which it loads on more is a warning (B12): nothing else
+    can be installed beside it. Symbols are not everything: a range may be narrower because only
+    that was tried, or because of the Python code. Of a stable binding it is most often just an old
+    upper bound.""",
     next_step="try the releases, and widen Requires-Dist",
 )
 def _tight(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
-    found = bindings(facts)
-    if requirement(facts) is None:
+    found, wanted = bindings(facts), requirement(facts)
+    if wanted is None:
         return
     rows = together(found)
-    own = {series(row.release.version) for row in rows if _allows(facts, row)}
+    own = [row.release.version for row in _allowed(rows, wanted)]
+    exact = any(one.operator in ("==", "===") and not one.version.endswith("*") for one in wanted)
     more = [
-        str(row.release.version)
+        row.release.version
         for row in rows
-        if row.verdict is Verdict.LOADS and series(row.release.version) not in own
+        if row.verdict is Verdict.LOADS and _left_out(row.release.version, own, exact=exact)
     ]
     if more:
         kinds = "stable" if all(one.kind is Kind.STABLE for one in found) else "classic"
-        text = f"loads by its symbols on {_range(more)} too ({kinds} binding)"
-        yield Broken(subject=facts.file, found=text, allowed=f"torch{requirement(facts)}")
+        text = f"loads by its symbols on {_range(list(map(str, more)))} too ({kinds} binding)"
+        same = exact and {series(one) for one in more} & {series(one) for one in own}
+        yield Broken(
+            subject=facts.file,
+            found=text,
+            allowed=f"torch{wanted}",
+            severity=Severity.WARNING if same else None,
+        )
+
+
+def _left_out(version: Version, own: list[Version], *, exact: bool) -> bool:
+    """Whether a release is not among the ``own`` ones, nor just older than those of its series."""
+    if version in own:
+        return False
+    beside = [one for one in own if series(one) == series(version)]
+    return exact or not beside or version > min(beside)
 
 
 def _range(versions: list[str]) -> str:
