@@ -84,6 +84,7 @@ def row(**values: Any) -> WheelRow:
         "requires_python": ">=3.10",
         "tags": ("cp310-abi3-manylinux_2_28_x86_64",),
         "glibc": "2.28",
+        "glibcxx": "3.4.22",
         "driver_cubin": "525.60.13",
         "driver_ptx": "530.30.02",
         "run_on": ("2.13.0",),

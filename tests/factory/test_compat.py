@@ -10,6 +10,7 @@ import pytest
 from packaging.version import Version
 
 from tests.factory.cellmaker import build_all, build_cell, cells, record_cell, record_loops
+from tests.factory.elfmaker import make_library
 from wheelfab.build import CellState
 from wheelfab.compat import Sources, Spoken, tabulate, write_table
 from wheelfab.compat.cells import built_wheels
@@ -82,6 +83,29 @@ def test_facts_of_a_row(tmp_path: Path) -> None:
         'pip install "freewheel==0.1.0+cu121.torch2.4" '
         "--extra-index-url https://INDEX/cu121/torch2.4/"
     )
+
+
+def test_b45_the_newest_libstdcxx_that_a_library_wants(tmp_path: Path) -> None:
+    wants = {
+        "freewheel/a.so": ["GLIBCXX_3.4.9", "GLIBCXX_3.4.22", "CXXABI_1.3.11"],
+        "freewheel/b.so": ["GLIBCXX_3.4.21", "GLIBCXX_3.4"],
+    }
+    files = {
+        name: make_library(needed=["libstdc++.so.6"], versions={"libstdc++.so.6": found})
+        for name, found in wants.items()
+    }
+    build_cell(tmp_path, "cu121-torch2.4", files={**files, "freewheel/c.txt": b"GLIBCXX_3.4.30"})
+    build_cell(tmp_path, "cpu-torch2.4", files={"freewheel/a.so": make_library()})
+    table = tabulate(tmp_path, cells(["cu121-torch2.4", "cpu-torch2.4"]), ())
+    assert [item.glibcxx for item in table.wheels] == ["3.4.22", None]
+    lines = [line for line in to_markdown(table).splitlines() if "manylinux" in line]
+    head = next(line for line in to_markdown(table).splitlines() if "GLIBCXX" in line)
+    column = head.split(" | ").index("GLIBCXX")
+    assert [line.split(" | ")[column] for line in lines if " | " in line] == ["3.4.22", "none"]
+    write_table(table, tmp_path)
+    written = json.loads((tmp_path / "compat.json").read_text())
+    assert [item["glibcxx"] for item in written["wheels"]] == ["3.4.22", None]
+    assert "with GLIBCXX_3.4.22" in (tmp_path / "compat.html").read_text()
 
 
 def test_cubin_and_ptx_floors_are_not_mixed_up(tmp_path: Path) -> None:

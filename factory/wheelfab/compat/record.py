@@ -101,10 +101,12 @@ class AuditEntry:
 class WheelRow:
     """A wheel: what its bytes and METADATA say, and an entry for each value of each axis.
 
-    ``archs`` are those read from its fatbins; ``driver_cubin`` and ``driver_ptx`` the oldest Linux
-    drivers that load its cubins and compile its PTX, ``None`` where that is not known or not
-    needed. ``run_on`` are the torch releases that its pin promises, ``page`` its index, ``install``
-    the line for pip. ``hosts`` and ``audit`` are ``None`` where there was neither.
+    ``archs`` are those read from its fatbins, ``glibcxx`` the newest version that its libraries
+    want of libstdc++ (``3.4.22``), ``None`` where they want none. ``driver_cubin`` and
+    ``driver_ptx`` are the oldest Linux drivers that load its cubins and compile its PTX, ``None``
+    where that is not known or not needed. ``run_on`` are the torch releases that its pin promises,
+    ``page`` its index, ``install`` the line for pip. ``hosts`` and ``audit`` are ``None`` where
+    there was neither.
     """
 
     cell: str
@@ -119,6 +121,7 @@ class WheelRow:
     requires_python: str
     tags: tuple[str, ...]
     glibc: str | None
+    glibcxx: str | None
     driver_cubin: str | None
     driver_ptx: str | None
     run_on: tuple[str, ...]

@@ -81,7 +81,7 @@ def to_markdown(table: CompatTable) -> str:
 
 
 def _wheels(rows: Iterable[WheelRow]) -> str:
-    columns = ("cell", "CUDA", "archs inside", "torch", "ABI", "Python", "glibc",
+    columns = ("cell", "CUDA", "archs inside", "torch", "ABI", "Python", "glibc", "GLIBCXX",
                "driver for cubin", "driver for PTX", "MB", "hosts as expected", "audit",
                "wheel")  # fmt: skip
     return _grid(
@@ -95,6 +95,7 @@ def _wheels(rows: Iterable[WheelRow]) -> str:
                 row.abi,
                 row.requires_python,
                 row.glibc or "not said",
+                row.glibcxx or "none",
                 *_drivers(row),
                 f"{row.size / 1e6:.2f}",
                 _hosts(row),

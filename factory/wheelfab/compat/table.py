@@ -14,6 +14,7 @@ from wheelfab.build import CellState
 from wheelfab.compat.axes import Said, gpu_entries, gpus, python_entry, pythons, torch_entry
 from wheelfab.compat.cells import CellWheel, built_wheels
 from wheelfab.compat.evidence import Sources, images_seen, read_hosts
+from wheelfab.compat.floors import glibc_floor, glibcxx_floor
 from wheelfab.compat.line import PLACEHOLDER, install_line
 from wheelfab.compat.outcomes import read_outcomes
 from wheelfab.compat.record import (
@@ -163,6 +164,7 @@ def _row(seen: _Seen, releases: Iterable[Version], url: str) -> WheelRow:
         requires_python=ranged(wheel.requires_python) if wheel.requires_python else "any",
         tags=tuple(sorted(str(tag) for tag in wheel.tags)),
         glibc=glibc_floor(wheel),
+        glibcxx=glibcxx_floor(wheel),
         driver_cubin=drivers[0],
         driver_ptx=drivers[1],
         run_on=tuple(release.public for release in seen.cell.pin.run_on),
@@ -184,13 +186,3 @@ def driver_floors(cuda: str | None, archs: Iterable[str]) -> tuple[str | None, s
     has_ptx = any(arch.endswith("+PTX") for arch in archs)
     ptx = release.toolkit_floor if has_ptx else None
     return str(release.family_floor), str(ptx) if ptx else None
-
-
-def glibc_floor(wheel: Wheel) -> str | None:
-    """The lowest glibc that a manylinux tag of the wheel promises to be enough."""
-    levels = [
-        Version(f"{parts[1]}.{parts[2]}")
-        for tag in wheel.tags
-        if tag.platform.startswith("manylinux_") and len(parts := tag.platform.split("_")) > 3
-    ]
-    return str(min(levels)) if levels else None
