@@ -16,6 +16,7 @@ from wheelfab.audit import Severity
 
 OURS = "freewheel/_kernels.so"
 KERNELS = {"fw_a": Kernel(params=(8, 8), registers=40), "fw_b": Kernel(params=(16,))}
+A = KERNELS["fw_a"]
 PLAIN: dict[str, Any] = {"version": "0.1.0", "requires_dist": ()}
 REAL = Path(__file__).parent / "data" / "scale.fatbin"  # see data/README.md
 ARCHS = ("80", "86", "89", "90", "90+PTX")
@@ -79,6 +80,13 @@ CASES = [
         policy={"kind": "cuda-driver"},
     ),
     Case(
+        rule="device-absent",
+        name="B20: no library at all",
+        bad=dict(CUDA),
+        found="a wheel for CUDA 12.1 without device code",
+        good={"version": "0.1.0", "requires_dist": ()},
+    ),
+    Case(
         rule="device-archs",
         name="B22: the suffix is lost",
         bad=code(["80", "90"]),
@@ -116,6 +124,53 @@ CASES = [
         found="fw_c is not there for 9.0a",
         good=with_code(images(KERNELS, ["80", "90a"]), images(KERNELS, ["80", "90a"])),
         policy=BOUND,
+    ),
+    Case(
+        rule="device-kernels",
+        name="B23: a source file that was compiled for fewer archs than another",
+        bad=with_code(images(KERNELS, ["80", "90a"]), images({"fw_c": KERNELS["fw_a"]}, ["80"])),
+        found="1 of 2 containers have nothing for a GPU that another is for: fw_c is there for none"
+        " of 9.0",
+        subject=OURS,
+        severity=Severity.NOTE,
+        good=with_code(
+            images(KERNELS, ["80", "90a"]),
+            images({"fw_c": KERNELS["fw_a"]}, ["80", "90"]),
+            images({"fw_d": KERNELS["fw_a"]}, ["80+PTX"]),
+            images({}, ["80"]),
+        ),
+    ),
+    Case(
+        rule="device-kernels-named",
+        name="B20: not there",
+        bad=code(["80", "90"]),
+        found="no kernel other",
+        good=with_code(images(KERNELS, ["80"]), images({"other": KERNELS["fw_a"]}, ["80"])),
+        policy={"device": {"kernels": ["fw_*", "other"]}},
+    ),
+    Case(
+        rule="device-kernels-named",
+        name="B23: not there for an arch of another file",
+        bad={
+            "files": {
+                OURS: library(sections={".nv_fatbin": images(KERNELS, ["80", "90a"])}),
+                "freewheel/b.so": library(
+                    sections={".nv_fatbin": images({"other": KERNELS["fw_a"]}, ["80"])}
+                ),
+            },
+            **PLAIN,
+        },
+        found="other is not there for 9.0a",
+        good=with_code(images(KERNELS, ["80", "90a"]), images({"other": A}, ["80", "90a"])),
+        policy={"device": {"kernels": ["other"]}},
+    ),
+    Case(
+        rule="device-kernels-named",
+        name="B23: not there for an arch that the policy names",
+        bad=code(["80"]),
+        found="fw_a is not there for 9.0a",
+        good=code(["80", "90a"]),
+        policy={"device": {"archs": "8.0;9.0a", "kernels": ["fw_?"]}},
     ),
     Case(
         rule="device-empty",

@@ -97,6 +97,10 @@ def test_rules_that_do_not_exist_are_told(tmp_path: Path) -> None:
         ("a = 1\n" * 100_000, "longer than 256 KiB"),
         ("required = 3", "required: Input should be a valid tuple"),
         ("ignore = [{rule = 'x', reason = ''}]", "ignore[0].reason"),
+        (
+            "torch = {operators = ['mine::add', 'a b']}",
+            "torch.operators[1]: no operator 'a b'; write a namespace, or namespace::name",
+        ),
     ],
 )
 def test_what_is_no_policy_is_refused(text: str, what: str, tmp_path: Path) -> None:

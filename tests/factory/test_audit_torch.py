@@ -30,6 +30,16 @@ def asking(*undefined: str, torch: str | None = None, **switches: Any) -> dict[s
     return {"files": files, "requires_dist": requires, "version": "0.1.0"} | switches
 
 
+def registering(strings: bytes) -> dict[str, Any]:
+    """Switches for one library that registers operators and has these strings."""
+    data = library(
+        undefined=("aoti_torch_library_init_def",),
+        needed=NEEDED,
+        sections={".rodata": b"\0" + strings},
+    )
+    return asking(torch=">=2.10", files={"freewheel/_torch.so": data})
+
+
 def record(*, flag: bool) -> dict[str, Any]:
     """A build record that names the string ABI."""
     return {"build": build_record("cpu-torch2.4", "0.1.0", {"torch": {"cxx11_abi": flag}})}
@@ -116,6 +126,30 @@ CASES = [
         found="loads by its symbols on 2.12.1 too",
         severity=Severity.NOTE,
         good=asking(STABLE, torch=">=2.10"),
+    ),
+    Case(
+        rule="torch-operators",
+        name="B20: a group that the build left out",
+        bad=registering(b"mine\0add(Tensor x) -> Tensor\0fused_rms_norm\0"),
+        found="nothing names mine::sub, other in freewheel/_torch.so",
+        good=registering(b"mine\0add.out(Tensor x) -> Tensor\0other\0sub\0fused_rms_norm\0"),
+        policy={"torch": {"operators": ["mine::add", "mine::sub", "other", "mine::rms_norm"]}},
+    ),
+    Case(
+        rule="torch-operators",
+        name="B20: the schema of another operator is none",
+        bad=registering(b"mine\0fused_add(Tensor x) -> Tensor\0"),
+        found="nothing names mine::add",
+        good=registering(b"mine\0add(Tensor x) -> Tensor\0"),
+        policy={"torch": {"operators": ["mine::add"]}},
+    ),
+    Case(
+        rule="torch-operators",
+        name="no library that registers any",
+        bad=asking(STABLE, torch=">=2.10"),
+        found="nothing names mine: no library registers operators",
+        good=registering(b"mine\0"),
+        policy={"torch": {"operators": ["mine"]}},
     ),
     Case(
         rule="torch-requirement-tight",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 256 * 1024  # bytes
 _MOST = 1000  # entries of an array
+_OPERATOR = re.compile(r"\w+(::\w+)?", re.ASCII)
 
 
 def _size(value: object) -> object:
@@ -60,10 +62,19 @@ def _release(text: str) -> str:
     return text
 
 
+def _operator(text: str) -> str:
+    if not _OPERATOR.fullmatch(text):
+        next_step = "write a namespace, or namespace::name"
+        raise malformed(f"no operator {text!r}", next_step)
+    return text
+
+
 ArchList = Annotated[str, AfterValidator(_archs)]
 Release = Annotated[str, AfterValidator(_release)]
 Bytes = Annotated[int, BeforeValidator(_size)]
 Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
+Operator = Annotated[str, AfterValidator(_operator)]
+Operators = Annotated[tuple[Operator, ...], Field(max_length=_MOST)]
 
 
 class Table(BaseModel):
@@ -139,6 +150,21 @@ class DeviceTable(Table):
     cuda: Release | None = Field(
         default=None, description="The CUDA release of the wheel, `12.1`: no PTX is newer."
     )
+    kernels: Texts = Field(
+        default=(),
+        description="Kernels, or patterns, that must be there for every arch asked for: "
+        "`*paged_attention*`.",
+    )
+
+
+class TorchTable(Table):
+    """What is registered with torch."""
+
+    operators: Operators = Field(
+        default=(),
+        description="Namespaces and operators that a library must name: `freewheel`, "
+        "`freewheel::rms_norm`.",
+    )
 
 
 class ImportsTable(Table):
@@ -168,6 +194,7 @@ class Policy(Table):
     contents: ContentsTable = Field(default_factory=ContentsTable, description="See below.")
     elf: ElfTable = Field(default_factory=ElfTable, description="See below.")
     device: DeviceTable = Field(default_factory=DeviceTable, description="See below.")
+    torch: TorchTable = Field(default_factory=TorchTable, description="See below.")
     imports: ImportsTable = Field(default_factory=ImportsTable, description="See below.")
 
 
@@ -238,6 +265,7 @@ _TABLES: dict[str, type[Table]] = {
     "contents": ContentsTable,
     "elf": ElfTable,
     "device": DeviceTable,
+    "torch": TorchTable,
     "imports": ImportsTable,
 }
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
 from wheelfab import facts as known
 from wheelfab.arch import code_for, parse_arch_list
-from wheelfab.audit.device import Image, archs_of
+from wheelfab.audit.device import DeviceFacts, Image, archs_of
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.kind import WheelKind
+from wheelfab.audit.library import LibraryFacts
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
@@ -46,16 +48,14 @@ def _readable(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     severity=Severity.ERROR,
     about="""A wheel that says it is for CUDA, by its build record, as `+cu121` or by the policy,
     has device code that a driver can load. A build machine without a GPU makes a CPU-only extension
-    quietly, with a green build (B20).""",
+    quietly, or no extension at all, with a green build (B20).""",
     next_step="set TORCH_CUDA_ARCH_LIST and FORCE_CUDA=1, exported, where it is built",
 )
 def _absent(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     by_policy = policy.kind in (WheelKind.CUDA_DRIVER, WheelKind.CUDA_RUNTIME)
     release = cuda_release(facts, policy)
     declared = release is not None or by_policy or policy.device.archs is not None
-    if not declared or not facts.libraries:
-        return
-    if not any(library.device.targets for library in facts.libraries):
+    if declared and not any(library.device.targets for library in facts.libraries):
         what = f"CUDA {release}" if release else "CUDA"
         found = f"a wheel for {what} without device code"
         yield Broken(subject=facts.file, found=found, allowed="device code")
@@ -89,7 +89,9 @@ def _archs(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
     about="""A kernel that a file has for one arch it has for all: the archs of its container, and
     those that the policy or the build record names (an error then). Build helpers that overwrite
     one arch entry with another leave a group of kernels out for some GPUs, with an info line (B23).
-    A kernel may be meant for one arch alone; say so with an ignore of the policy.""",
+    Where nothing names the archs, a container that has nothing for a GPU that another of the file
+    is for is a note: kernels may be meant for one arch alone. `device.kernels` names those that
+    must be there for all; say what is meant with an ignore of the policy.""",
     next_step="compare the arch lists of the source files; name what is meant in ignore",
 )
 def _kernels(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
@@ -99,6 +101,8 @@ def _kernels(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
         for images in library.device.containers():
             for name, missing in _gaps(images, wanted):
                 gaps.setdefault(name, set()).update(missing)
+        if wanted is None:
+            yield from _behind(library)
         if not gaps:
             continue
         name = min(gaps, key=lambda one: (len(one), one))
@@ -113,16 +117,85 @@ def _kernels(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
 
 def _gaps(images: tuple[Image, ...], wanted: set[str] | None) -> Iterator[tuple[str, set[str]]]:
     """The kernels of one container that lack a target, with the targets."""
-    loadable = [one for one in images if one.entry.loadable and not one.problem]
-    by_target: dict[str, set[str]] = {}
-    for image in loadable:
-        by_target.setdefault(image.target, set()).update(image.kernels)
+    by_target = _kernels_of(images)
     names = set().union(*by_target.values()) if by_target else set()
     targets = wanted if wanted is not None else set(by_target)
     for name in names:
         missing = {one for one in targets if name not in by_target.get(one, ())}
         if missing:
             yield name, missing
+
+
+def _behind(library: LibraryFacts) -> Iterator[Outcome]:
+    """The containers with nothing for a GPU that another container of the file is for."""
+    groups = [
+        tuple(one for one in images if one.entry.loadable and one.kernels)
+        for images in library.device.containers()
+        if not any(one.problem for one in images)
+    ]
+    archs = [archs_of(DeviceFacts(images=images)) for images in groups if images]
+    gpus = sorted({(arch.major, arch.minor) for one in archs for arch in one})
+    short = [
+        (images, missing)
+        for images, one in zip(filter(None, groups), archs, strict=True)
+        if (missing := [gpu for gpu in gpus if code_for(one, gpu) is None])
+    ]
+    if short:
+        images, missing = max(short, key=lambda one: len(one[1]))
+        name = min(name for image in images for name in image.kernels)
+        without = ", ".join(f"{major}.{minor}" for major, minor in missing)
+        yield Broken(
+            subject=library.name,
+            found=f"{len(short)} of {len(archs)} containers have nothing for a GPU that another is"
+            f" for: {name} is there for none of {without}",
+            allowed="every kernel for every GPU of the file",
+            severity=Severity.NOTE,
+        )
+
+
+@rule(
+    "device-kernels-named",
+    severity=Severity.ERROR,
+    about="""The kernels that the policy names (`device.kernels`) are there, each for every arch
+    that the policy or the build record asks for, else for every one that some file of the wheel is
+    for. An arch that is there says nothing of a group of kernels that its build left out (B20,
+    B23).""",
+    next_step="see in the build's log which sources were left out, and for which archs",
+)
+def _named(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    if not policy.device.kernels:
+        return
+    images = [one for library in facts.libraries for one in library.device.images]
+    by_target = _kernels_of(images)
+    targets = declared_targets(facts, policy) or set(by_target)
+    unread = [f"{one.target}: {one.problem}" for one in images if one.problem]
+    for pattern in policy.device.kernels:
+        found = _not_there(pattern, targets, by_target)
+        if found and unread:
+            yield Unknown(subject=facts.file, reason=f"{found}; {unread[0]}")
+        elif found:
+            yield Broken(subject=facts.file, found=found, allowed="it for every arch")
+
+
+def _not_there(pattern: str, targets: set[str], by_target: dict[str, set[str]]) -> str:
+    """What is missing of the kernels of a pattern; empty: nothing."""
+    names = {name for each in by_target.values() for name in each if fnmatchcase(name, pattern)}
+    if not names:
+        return f"no kernel {pattern}"
+    for name in sorted(names):
+        missing = sorted(one for one in targets if name not in by_target.get(one, ()))
+        if missing:
+            return f"{name} is not there for {', '.join(missing)}"
+    return ""
+
+
+def _kernels_of(images: Iterable[Image]) -> dict[str, set[str]]:
+    """The kernels that a driver can load, by target."""
+    found: dict[str, set[str]] = {}
+    for image in images:
+        if image.entry.loadable and not image.problem:
+            found.setdefault(image.target, set()).update(image.kernels)
+    return found
 
 
 @rule(

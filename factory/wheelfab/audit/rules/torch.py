@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from packaging.specifiers import SpecifierSet
@@ -10,13 +11,16 @@ from packaging.version import Version
 from wheelfab.atlas import Kind, Verdict
 from wheelfab.atlas.demangle import demangle
 from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.operators import named_operators
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Severity
+from wheelfab.audit.rules.elf import hosts
 from wheelfab.audit.rules.registry import Broken, Outcome, Unknown, rule
 from wheelfab.audit.torchside import Binding, Together, bindings, requirement, together
 from wheelfab.versions import series
 
 _SHOWN = 2
+_REGISTERS = re.compile(r"_ZN5torch7LibraryC[12]E.*|aoti_torch_library_init_(def|fragment)")
 
 
 @rule(
@@ -180,6 +184,32 @@ def _left_out(version: Version, own: list[Version], *, exact: bool) -> bool:
         return False
     beside = [one for one in own if series(one) == series(version)]
     return exact or not beside or version > min(beside)
+
+
+@rule(
+    "torch-operators",
+    severity=Severity.ERROR,
+    about="""The namespaces and operators that the policy names (`torch.operators`) are named by a
+    library that registers any: a build without a GPU's compiler leaves the sources of some out, and
+    the wheel imports all the same (B20). Read from the strings of the file: that a name is not
+    there is certain, that it is registered is not.""",
+    next_step="see in the build's log which sources were left out",
+)
+def _operators(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
+    wanted = policy.torch.operators
+    if not wanted:
+        return
+    libraries = [
+        library.name
+        for library, elf in hosts(facts)
+        if any(_REGISTERS.fullmatch(symbol.name) for symbol in elf.undefined)
+    ]
+    found = named_operators(facts.path, libraries, wanted)
+    missing = [one for one in wanted if one not in found]
+    if missing:
+        where = f" in {', '.join(libraries)}" if libraries else ": no library registers operators"
+        text = f"nothing names {', '.join(missing)}{where}"
+        yield Broken(subject=facts.file, found=text, allowed="all of torch.operators")
 
 
 def _range(versions: list[str]) -> str:
