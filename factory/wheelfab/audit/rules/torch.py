@@ -122,8 +122,8 @@ def _missing(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     severity=Severity.ERROR,
     about="""METADATA allows no torch release on which a library fails by its symbols or its
     dispatch keys: an installer takes what it allows. A classic binding holds for one or two series
-    (B01, B08, B12). Releases newer than the atlas are not judged, nor are those on which some
-    libraries load and some fail: they may be alternatives, one of which is loaded.""",
+    (B01, B08, B12). Where some libraries load and some fail it is a warning: they may be
+    alternatives, one of which is loaded. Releases newer than the atlas are not judged.""",
     next_step="narrow Requires-Dist to the releases that wheelfab compat shows",
 )
 def _loose(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
@@ -140,7 +140,12 @@ def _loose(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     apart = [row for row in rows if row.disagree]
     if apart:
         versions = _range([str(row.release.version) for row in apart])
-        yield Unknown(subject=facts.file, reason=f"on {versions} {apart[0].reason}")
+        yield Broken(
+            subject=facts.file,
+            found=f"torch{wanted} allows {versions}, where {apart[0].reason}",
+            allowed="releases on which every library loads",
+            severity=Severity.WARNING,
+        )
 
 
 @rule(
