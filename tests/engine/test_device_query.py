@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from freewheel.device.record import Device
 
 DEVICE = Device(0, "Fake", (8, 0), 1 << 34, None, None, mig=False, image="8.0")
 READY = DeviceState(Status.READY, "one device", devices=(DEVICE,))
+HIDDEN = DeviceState(Status.NO_DEVICE, "hidden")
 
 
 class Machine:
@@ -21,12 +23,11 @@ class Machine:
         self.asked: list[str | None] = []
         self.used = False
 
-    def ask(self, *, deep: bool) -> DeviceState:
+    def ask(self, environment: dict[str, str], *, deep: bool) -> DeviceState:
         """One device, unless it is hidden."""
-        del deep
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = environment.get("CUDA_VISIBLE_DEVICES")
         self.asked.append(visible)
-        return DeviceState(Status.NO_DEVICE, "hidden") if visible == "-1" else READY
+        return replace(HIDDEN if visible == "-1" else READY, deep=deep)
 
 
 @pytest.fixture
@@ -36,6 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(query, "_ask", machine.ask)
     monkeypatch.setattr(query, "_known", {})
     monkeypatch.setattr(query, "_latest", query._Latest())
+    monkeypatch.setattr(query, "_in_use", query._InUse())
     monkeypatch.setattr(use, "watch", use._Watch())
     monkeypatch.setattr(use, "is_used", lambda *, sound: machine.used and sound)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -73,10 +75,64 @@ def test_row_11_what_is_in_use_stays_whatever_was_known_before(
     for value in ("-1", "7"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
         with pytest.warns(RuntimeWarning, match="has no effect any more"):
-            assert query.state() is READY
+            assert query.state() == READY
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # said once
             assert query.device_count() == 1
+    assert machine.asked == ["-1", "0"]
+
+
+@pytest.mark.parametrize("first", [None, "0"])
+def test_row_11_what_is_in_use_is_what_is_asked_about(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, first: str | None
+) -> None:
+    """Whether it is noticed by that question or by an earlier one; again, or with a context."""
+    if first is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", first)
+    query.state()
+    machine.used = True
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.warns(RuntimeWarning, match=f"from {first!r} to '-1' after"):
+        assert query.state(fresh=True) == READY
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert query.state() == READY
+        assert query.state(fresh=True) == READY
+        assert query.state(deep=True) == replace(READY, deep=True)
+        assert query.state(deep=True, fresh=True) == replace(READY, deep=True)
+        assert query.state() == READY
+        assert query.device_count() == 1
+    assert machine.asked == [first] * 5
+
+
+def test_row_11_the_first_value_may_come_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its effect, so nothing is said of it; another one is said to have none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    query.state()
+    machine.used = True
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    with pytest.warns(RuntimeWarning, match="from '0' to '-1' after"):
+        query.state()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert query.state() == READY
+        assert query.state(fresh=True) == READY
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.warns(RuntimeWarning, match="from '0' to None after"):
+        assert query.state() == READY
+    assert machine.asked == ["0", "0"]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_child_is_given_the_value_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    expected = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    assert query._environment(None) == expected
+    assert query._environment(b"0") == {**expected, "CUDA_VISIBLE_DEVICES": "0"}
+    assert query._environment("1") == {**expected, "CUDA_VISIBLE_DEVICES": "1"}
 
 
 def test_it_never_raises(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +141,10 @@ def test_it_never_raises(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert query.state() is READY
+        assert query.state() == READY
 
-    def fails(*, deep: bool) -> DeviceState:
+    def fails(environment: dict[str, str], *, deep: bool) -> DeviceState:
+        del environment
         raise MemoryError(str(deep))
 
     monkeypatch.setattr(query, "_ask", fails)

@@ -15,6 +15,7 @@ import freewheel
 from tests.installed.machine import ASK, LIMIT, PACKAGE, ask, start
 from wheelfab.drivers import DriverKind, make_driver, make_management
 
+FROZEN = ("ready 1 False", "ready 1 True")  # asked again, and with a context
 FAILS = (
     *("", "cuInit=100", "cuInit=304", "cuInit=803", "cuInit=34", "cuInit=999"),
     *("load=segv", "load=abort", "cuInit=segv", "load=hang", "cuInit=hang"),
@@ -321,8 +322,13 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     print(device.device_count())
 print(len(caught), "has no effect any more" in str(caught[0].message))
+for more in ({"fresh": True}, {"deep": True}):
+    state = device.state(**more)
+    print(state.status, len(state.devices), state.deep)
+print(device.device_count())
 """
-    assert start(code, driver).stdout.split() == ["1", "1", "1", "True"]
+    done = start(code, driver)
+    assert done.stdout.splitlines() == ["1", "1", "1 True", *FROZEN, "1"], done.stderr
 
 
 def test_b13_importing_asks_nothing(driver: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from freewheel.device import use
 from freewheel.device.record import Device, DeviceState, Status
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _LIMIT = 30.0  # seconds
 _LONGEST = 3600.0
 
@@ -19,13 +20,22 @@ _known: dict[_Key, DeviceState] = {}
 
 @dataclass
 class _Latest:
-    """The last question, and its answer, which goes on where CUDA came into use in between."""
+    """The last question, with the variable as it was then, and its answer."""
 
     key: _Key | None = None
     state: DeviceState | None = None
 
 
+@dataclass
+class _InUse:
+    """CUDA_VISIBLE_DEVICES as CUDA was first used under it in ``process``, once that is noticed."""
+
+    process: int = 0
+    visible: str | bytes | None = None
+
+
 _latest = _Latest()
+_in_use = _InUse()
 
 
 def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
@@ -33,19 +43,22 @@ def state(*, deep: bool = False, fresh: bool = False) -> DeviceState:
 
     ``deep`` also creates a context on each device, in the child. ``fresh`` asks again even if the
     answer is known. It returns within ``FREEWHEEL_PROBE_TIMEOUT`` seconds (30) and half a second.
+    Once CUDA is in use, every answer is for the CUDA_VISIBLE_DEVICES that it was first used under.
     """
-    key = (os.getpid(), _visible(), deep)
-    if key == _latest.key and not fresh and _latest.state is not None:
+    asked = (os.getpid(), _visible(), deep)
+    if asked == _latest.key and not fresh and _latest.state is not None:
         return _latest.state
-    found = _frozen(key) or (None if fresh else _known.get(key)) or _answer(deep=deep)
+    visible = _in_effect(asked)
+    key = (asked[0], visible, deep)
+    found = (None if fresh else _known.get(key)) or _answer(visible, deep=deep)
     _known[key] = found
-    _latest.key, _latest.state = key, found
+    _latest.key, _latest.state = asked, found
     return found
 
 
-def _answer(*, deep: bool) -> DeviceState:
+def _answer(visible: str | bytes | None, *, deep: bool) -> DeviceState:
     try:
-        found = _forked() or _ask(deep=deep)
+        found = _forked() or _ask(_environment(visible), deep=deep)
     except Exception as error:  # noqa: BLE001 - whoever asks for a state gets one
         return DeviceState(
             Status.UNKNOWN, f"the driver could not be asked: {type(error).__name__}: {error}"
@@ -58,7 +71,14 @@ def _visible() -> str | bytes | None:
     """CUDA_VISIBLE_DEVICES as it is now, in one form or the other."""
     if type(_BYTES) is dict:
         return _BYTES.get(b"CUDA_VISIBLE_DEVICES")
-    return os.environ.get("CUDA_VISIBLE_DEVICES")
+    return os.environ.get(_VISIBLE)
+
+
+def _environment(visible: str | bytes | None) -> dict[str, str]:
+    """This process's environment, with that value of CUDA_VISIBLE_DEVICES."""
+    environment = dict(os.environ)
+    environment.pop(_VISIBLE, None)
+    return environment if visible is None else {**environment, _VISIBLE: os.fsdecode(visible)}
 
 
 def device_count() -> int:
@@ -83,13 +103,12 @@ def _find(ordinal: int) -> Device | None:
     return next((item for item in state().usable if item.ordinal == ordinal), None)
 
 
-def _ask(*, deep: bool) -> DeviceState:
+def _ask(environment: dict[str, str], *, deep: bool) -> DeviceState:
     from freewheel.device.files import read_files
     from freewheel.device.judge import Seen, judge
     from freewheel.device.shadows import shadows
     from freewheel.device.wheel import installed_wheel
 
-    environment = dict(os.environ)
     files = read_files(environment)
     answer = None
     if files.any_sign:
@@ -101,7 +120,7 @@ def _ask(*, deep: bool) -> DeviceState:
             files=files,
             answer=answer,
             wheel=installed_wheel(),
-            visible=environment.get("CUDA_VISIBLE_DEVICES"),
+            visible=environment.get(_VISIBLE),
             deep=deep,
             shadows=shadows(environment),
         )
@@ -132,21 +151,24 @@ def time_limit(environment: dict[str, str]) -> float:
     return min(limit, _LONGEST) if limit > 0 else _LIMIT
 
 
-def _frozen(key: _Key) -> DeviceState | None:
-    """The last answer, if CUDA is in use by now and CUDA_VISIBLE_DEVICES has changed."""
-    last, found = _latest.key, _latest.state
-    if last is None or last[0] != key[0] or last[1] == key[1]:
-        return None
-    if found is None or not use.is_used(sound=use.watch.sound):
-        return None
-    was, now = (
-        os.fsdecode(item) if isinstance(item, bytes) else item for item in (last[1], key[1])
-    )
-    _warn(
-        f"CUDA_VISIBLE_DEVICES changed from {was!r} to {now!r} after CUDA was first used in this "
-        "process; it has no effect any more"
-    )
-    return found
+def _in_effect(asked: _Key) -> str | bytes | None:
+    """The CUDA_VISIBLE_DEVICES that counts: once CUDA is in use, the one before the change."""
+    process, now, _ = asked
+    last = _latest.key
+    if last is None or last[0] != process:
+        return now
+    if _in_use.process != process:
+        if last[1] == now or not use.is_used(sound=use.watch.sound):
+            return now
+        _in_use.process, _in_use.visible = process, last[1]
+    was = _in_use.visible
+    if now not in (was, last[1]):
+        named = [os.fsdecode(item) if item is not None else None for item in (was, now)]
+        _warn(
+            f"{_VISIBLE} changed from {named[0]!r} to {named[1]!r} after CUDA was first used in "
+            "this process; it has no effect any more"
+        )
+    return was
 
 
 def _warn(text: str) -> None:
