@@ -225,11 +225,11 @@ def test_mixed_devices_are_ready_where_one_is() -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"compute_mode": 2}, "prohibited"),
         ({"compute_mode": 3, "processes": 1}, "exclusively"),
         ({"free_memory": 5 << 20}, "only 5 MiB"),
         ({"context": {"code": 2}}, "cuDevicePrimaryCtxRetain returned 2, the device has no free"),
         ({"context": {"code": 46}}, "is taken"),
+        ({"context": {"code": 802}}, "not ready yet"),
     ],
 )
 def test_busy_devices(more: dict[str, Any], words: str) -> None:
@@ -239,6 +239,48 @@ def test_busy_devices(more: dict[str, Any], words: str) -> None:
     assert seen.usable == ()
     one_is_free = state(found(device(0, **more), device(1)))
     assert one_is_free.is_ready()
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "code", "words", "step"),
+    [
+        ({"compute_mode": 2}, "prohibited", None, "prohibited", "nvidia-smi -c 0"),
+        # On a prohibited device a context is refused as on one that is taken.
+        (
+            {"compute_mode": 2, "context": {"code": 46}},
+            *("prohibited", None, "prohibited", "nvidia-smi -c 0"),
+        ),
+        ({"context": {"code": 999}}, "unknown", 999, "CtxRetain returned 999", "restart"),
+        ({"context": {"code": 214}}, "unknown", 214, "CtxRetain returned 214", "restart"),
+        ({"context": {"code": 304}}, "unknown", 304, "a system call failed", "/dev/nvidia*"),
+        ({"context": {"code": 803}}, "mismatch", 803, "different versions", "one libcuda"),
+        ({"context": {}}, "unknown", None, "gave no result", "install freewheel again"),
+    ],
+)
+def test_devices_that_waiting_does_not_free(
+    more: dict[str, Any], status: str, code: int | None, words: str, step: str
+) -> None:
+    seen = state(found(device(**more)))
+    assert (seen.status, seen.fallback, seen.code) == (status, Fallback.FAIL, code)
+    assert words in seen.reason
+    assert step in seen.next_step
+    assert seen.usable == ()
+    assert state(found(device(0, **more), device(1))).is_ready()
+    one_is_busy = state(found(device(0, **more), device(1, free_memory=0)))
+    assert (one_is_busy.status, one_is_busy.code) == (Status.BUSY, None)
+    assert words in one_is_busy.reason
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fallback"),
+    [(999, "unknown", "fail"), (46, "busy", "wait"), (101, "no_device", "use_cpu")],
+)
+def test_a_device_that_is_not_given(code: int, status: str, fallback: str) -> None:
+    """Nothing more is known of it, least of all that no device code fits it."""
+    seen = state(found({"ordinal": 0, "get": {"code": code}}))
+    assert (seen.status, seen.fallback, seen.code) == (status, fallback, code)
+    assert seen.reason.startswith(f"device 0: cuDeviceGet returned {code}")
+    assert state(found({"ordinal": 0, "get": {"code": code}}, device(1))).is_ready()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_row_7_devices_of_a_driver_that_works(driver: Path, devices: str, *, dee
         ({}, "ready", "1 device with code"),
         ({"FAKENVML_MODE": "3"}, "ready", "1 device with code"),
         ({"FAKENVML_MODE": "3", "FAKENVML_PROCESSES": "1"}, "busy", "has it exclusively"),
-        ({"FAKENVML_MODE": "2"}, "busy", "prohibited"),
+        ({"FAKENVML_MODE": "2"}, "prohibited", "prohibited"),
         ({"FAKENVML_FREE": "1048576"}, "busy", "only 1 MiB"),
         ({"FAKENVML_FAIL": "999"}, "ready", "1 device with code"),  # it only adds to an answer
         ({"FAKENVML_FAIL": "segv"}, "driver_crashed", "SIGSEGV in nvmlInit"),
@@ -120,6 +120,23 @@ def test_row_27_codes_of_cuinit(driver: Path, code: int, status: str, fallback: 
     answer = ask(driver, fail=f"cuInit={code}")
     assert (answer["status"], answer["fallback"], answer["code"]) == (status, fallback, code)
     assert f"cuInit returned {code}" in answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "status", "fallback"),
+    [
+        ("cuDevicePrimaryCtxRetain", 2, "busy", "wait"),
+        ("cuDevicePrimaryCtxRetain", 214, "unknown", "fail"),
+        ("cuDevicePrimaryCtxRetain", 999, "unknown", "fail"),
+        ("cuDeviceGet", 304, "unknown", "fail"),
+    ],
+)
+def test_row_27_codes_of_a_device(
+    driver: Path, place: str, code: int, status: str, fallback: str
+) -> None:
+    answer = ask(driver, deep=True, fail=f"{place}={code}")
+    assert (answer["status"], answer["fallback"], answer["code"]) == (status, fallback, code)
+    assert answer["reason"].startswith(f"device 0: {place} returned {code}")
 
 
 @pytest.mark.parametrize("place", ["load", "cuInit", "cuDriverGetVersion", "cuDeviceGetCount"])

@@ -17,6 +17,9 @@ ONE_DRIVER = (
     "let the loader find one libcuda.so.1 only, that of the running kernel module: remove compat "
     "and stub folders from LD_LIBRARY_PATH and the loader's cache, or reboot after an upgrade"
 )
+ALLOW = "allow processes on it again: nvidia-smi -c 0, as root"
+FREE_IT = "wait, or end what uses the device"
+RESTART = "reinstall the NVIDIA driver, or restart the machine"
 # cuInit's results (cuda.h): status, meaning, next step.
 CODES: dict[int, tuple[Status, str, str]] = {
     2: (Status.BUSY, "the device has no free memory", "wait, or end what uses it"),

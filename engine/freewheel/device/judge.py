@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from freewheel.device.answer import Answer, code_of, ending, number, text
-from freewheel.device.codes import CODES, INSTALL, INSTALL_WSL, LOAD_UVM, ONE_DRIVER
+from freewheel.device.codes import CODES, INSTALL, INSTALL_WSL, LOAD_UVM, ONE_DRIVER, RESTART
 from freewheel.device.files import LIBRARY, Files
 from freewheel.device.layers import layers_of
 from freewheel.device.notes import lacks_uvm, notes_of, skew
+from freewheel.device.obstacle import Obstacle, obstacle_of
 from freewheel.device.record import Asked, Device, DeviceState, Status
 from freewheel.device.shadows import Shadow
 from freewheel.device.visible import visible_devices
 from freewheel.device.wheel import Wheel, choose_image
-
-_LEAST_MEMORY = 256 << 20  # bytes; less does not even hold a context
-_EXCLUSIVE, _PROHIBITED = 3, 2  # CU_COMPUTEMODE_* of cuda.h
 
 
 @dataclass(frozen=True)
@@ -146,9 +145,7 @@ def _not_loaded(seen: Seen, error: str, library: str | None) -> DeviceState:
 
 
 def _by_code(seen: Seen, call: str, result: Any, code: int) -> DeviceState:  # noqa: ANN401 - JSON
-    status, meaning, next_step = CODES.get(
-        code, (Status.UNKNOWN, "", "reinstall the NVIDIA driver, or restart the machine")
-    )
+    status, meaning, next_step = CODES.get(code, (Status.UNKNOWN, "", RESTART))
     given = result if isinstance(result, dict) else {}
     name = f" ({given['name']}: {given.get('text')})" if text(given.get("name")) else ""
     answer = f"{call} returned {code}{name}" if result is not None else "the driver shows no device"
@@ -175,7 +172,8 @@ def _with_devices(
     seen: Seen, data: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
 ) -> DeviceState:
     wheel = seen.wheel
-    devices = tuple(_device(entry, wheel) for entry in entries)
+    obstacles = [obstacle_of(entry) for entry in entries]
+    devices = tuple(map(partial(_device, wheel), entries, obstacles))
     version = number(data.get("driver_version")) or 0
     found = DeviceState(Status.READY, "", devices=devices)
     if not wheel.archs:
@@ -197,10 +195,17 @@ def _with_devices(
             f"{release_name(version)} or older",
         )
     refuse_ptx = 0 < version < wheel.ptx_floor
-    return _match(found, wheel, refuse_ptx=refuse_ptx, version=version)
+    return _match(found, obstacles, wheel, refuse_ptx=refuse_ptx, version=version)
 
 
-def _match(found: DeviceState, wheel: Wheel, *, refuse_ptx: bool, version: int) -> DeviceState:
+def _match(
+    found: DeviceState,
+    obstacles: Sequence[Obstacle | None],
+    wheel: Wheel,
+    *,
+    refuse_ptx: bool,
+    version: int,
+) -> DeviceState:
     refusal = ""
     if refuse_ptx:
         needed = _named(wheel.ptx_floor, wheel.ptx_release)
@@ -215,16 +220,15 @@ def _match(found: DeviceState, wheel: Wheel, *, refuse_ptx: bool, version: int) 
             judged.append(device)
     devices = tuple(judged)
     state = replace(found, devices=devices)
-    fitting = [device for device in devices if device.image is not None]
-    if any(not device.note for device in fitting):
+    if any(device.image is not None and not device.note for device in devices):
         return replace(state, reason=_ready(state, wheel))
-    if fitting:
-        return replace(
-            state,
-            status=Status.BUSY,
-            reason="; ".join(f"device {device.ordinal}: {device.note}" for device in fitting),
-            next_step="wait, or end what uses the device",
-        )
+    barred = [
+        (device, obstacle)
+        for device, obstacle in zip(devices, obstacles, strict=True)
+        if obstacle is not None and (device.image is not None or device.capability is None)
+    ]
+    if barred:
+        return _barred(state, barred)
     first = devices[0]
     if any(device.note == refusal for device in devices if refusal):
         return replace(
@@ -241,6 +245,19 @@ def _match(found: DeviceState, wheel: Wheel, *, refuse_ptx: bool, version: int) 
     )
 
 
+def _barred(state: DeviceState, barred: Sequence[tuple[Device, Obstacle]]) -> DeviceState:
+    """The state where no device can be used now; ``busy`` if waiting can help with one of them."""
+    obstacles = [obstacle for _, obstacle in barred]
+    chosen = next((item for item in obstacles if item.status is Status.BUSY), obstacles[0])
+    return replace(
+        state,
+        status=chosen.status,
+        reason="; ".join(f"device {device.ordinal}: {item.note}" for device, item in barred),
+        next_step=chosen.next_step,
+        code=chosen.code,
+    )
+
+
 def _ready(state: DeviceState, wheel: Wheel) -> str:
     usable = [device for device in state.devices if device.image is not None and not device.note]
     plural = "s" if len(usable) > 1 else ""
@@ -249,7 +266,7 @@ def _ready(state: DeviceState, wheel: Wheel) -> str:
     return ready + "".join(f"; not device {item.ordinal}: {item.note}" for item in others)
 
 
-def _device(entry: Mapping[str, Any], wheel: Wheel) -> Device:
+def _device(wheel: Wheel, entry: Mapping[str, Any], obstacle: Obstacle | None) -> Device:
     major, minor = number(entry.get("major")), number(entry.get("minor"))
     capability = None if major is None or minor is None else (major, minor)
     digits = text(entry.get("uuid"))
@@ -264,27 +281,8 @@ def _device(entry: Mapping[str, Any], wheel: Wheel) -> Device:
         uuid=f"{'MIG' if mig else 'GPU'}-{digits}" if digits else None,
         mig=mig,
         image=choose_image(wheel.archs, capability) if capability else None,
-        note=_obstacle(entry),
+        note="" if obstacle is None else obstacle.note,
     )
-
-
-def _obstacle(entry: Mapping[str, Any]) -> str:
-    """Why nobody can use the device now, or ``""``."""
-    for key, call in (("get", "cuDeviceGet"), ("context", "cuDevicePrimaryCtxRetain")):
-        code = code_of(entry[key]) if key in entry else 0
-        if code is None:
-            return f"{call} gave no result"
-        if code != 0:
-            known = CODES.get(code)
-            return f"{call} returned {code}" + (f", {known[1]}" if known else "")
-    mode, free = number(entry.get("compute_mode")), number(entry.get("free_memory"))
-    if mode == _PROHIBITED:
-        return "its compute mode is prohibited"
-    if mode == _EXCLUSIVE and number(entry.get("processes")):
-        return "another process has it exclusively"
-    if free is not None and free < _LEAST_MEMORY:
-        return f"only {free >> 20} MiB of its memory are free"
-    return ""
 
 
 def _title(device: Device) -> str:

@@ -20,6 +20,7 @@ class Status(_Word):
     CUDA_UNAVAILABLE = "cuda_unavailable"  # no driver library, or none that loads
     NO_DEVICE = "no_device"  # a driver without a device, or all hidden
     BUSY = "busy"  # no free memory, taken exclusively, or still starting
+    PROHIBITED = "prohibited"  # the device's compute mode lets nobody use it
     MISMATCH = "mismatch"  # driver, kernel module and wheel do not fit together
     NO_IMAGE = "no_image"  # the wheel has no device code for any device
     DRIVER_CRASHED = "driver_crashed"  # it killed or ended the process that asked it
@@ -49,6 +50,7 @@ _FALLBACK = {
     Status.CUDA_UNAVAILABLE: Fallback.USE_CPU,
     Status.NO_DEVICE: Fallback.USE_CPU,
     Status.BUSY: Fallback.WAIT,
+    Status.PROHIBITED: Fallback.FAIL,
     Status.MISMATCH: Fallback.FAIL,
     Status.NO_IMAGE: Fallback.FAIL,
     Status.DRIVER_CRASHED: Fallback.FAIL,
