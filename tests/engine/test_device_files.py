@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import timeit
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 
@@ -178,6 +181,41 @@ def test_b14_a_compat_folder_is_known_by_its_name(tmp_path: Path) -> None:
     assert (first.is_compat, second.is_compat) == (True, False)
     assert str(first).endswith("/compat/libcuda.so.1 (550.54.14, loader cache)")
     assert str(second).endswith("libcuda.so.1 (release unknown, default folder)")
+
+
+def elf(machine: int, *, bits: int = 64, order: Literal["little", "big"] = "little") -> bytes:
+    """The first bytes of a shared library."""
+    identity = bytes([bits // 32, 1 if order == "little" else 2, 1])
+    kind, number = (value.to_bytes(2, order) for value in (3, machine))
+    return b"\x7fELF" + identity + bytes(9) + kind + number + bytes(44)
+
+
+@pytest.mark.parametrize(
+    ("content", "foreign"),
+    [
+        (elf(62), ""),
+        (elf(183), "aarch64"),
+        (elf(3, bits=32), "i386"),
+        (elf(62, bits=32), "x32"),
+        (elf(21, order="big"), "ppc64le"),
+        (elf(9999), "ELF machine 9999"),
+        (elf(183)[:19], ""),
+        (b"", ""),
+        (b"this is no library\n" * 9, ""),
+    ],
+)
+def test_the_machine_that_a_library_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, foreign: str
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"))
+    put(tmp_path, {"a/libcuda.so.1": content, "usr/lib/libcuda.so.1": elf(62)})
+    found = read_files({"LD_LIBRARY_PATH": "/a"}, root=str(tmp_path))
+    assert [item.foreign for item in found.libraries] == [foreign, ""]
+    assert found.own == found.libraries[1 if foreign else 0 :]
+    assert str(found.libraries[0]).endswith(f"LD_LIBRARY_PATH{foreign and ', for '}{foreign})")
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="s390x"))
+    unknown = read_files({"LD_LIBRARY_PATH": "/a"}, root=str(tmp_path))
+    assert [item.foreign for item in unknown.libraries] == ["", ""]
 
 
 def test_libcuda_without_its_number_is_no_driver(tmp_path: Path) -> None:

@@ -155,8 +155,56 @@ def test_a_library_that_does_not_load() -> None:
     missing = "libcuda.so.1: cannot open shared object file: No such file or directory"
     unreached = state(Answer(how=Asked.PROGRAM, data={"not_loaded": missing}))
     assert "the loader does not look in its folder" in unreached.reason
+    assert unreached.next_step == "run ldconfig, or add the folder to LD_LIBRARY_PATH"
     nothing = state(answer, seen=Files("535.1", ("nvidia0",), dxg=False, libraries=()))
     assert "although there is /dev/nvidia0 and kernel module 535.1" in nothing.reason
+
+
+NOT_FOUND = "libcuda.so.1: cannot open shared object file: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("machine", "error"),
+    [("aarch64", NOT_FOUND), ("i386", "libcuda.so.1: wrong ELF class: ELFCLASS32")],
+)
+def test_a_library_for_another_machine(machine: str, error: str) -> None:
+    """The loader passes over it, and says that there is none."""
+    foreign = Library("/opt/x/libcuda.so.1", None, "LD_LIBRARY_PATH", foreign=machine)
+    seen = state(
+        Answer(how=Asked.PROGRAM, data={"not_loaded": error}),
+        seen=Files(None, (), dxg=False, libraries=(foreign,)),
+    )
+    assert (seen.status, seen.library) == (Status.CUDA_UNAVAILABLE, foreign.path)
+    assert seen.reason == (
+        f"the driver library /opt/x/libcuda.so.1 is for another machine ({machine}): {error}"
+    )
+    assert seen.next_step == (
+        "install the NVIDIA driver for this machine, or take this file out of the search path"
+    )
+    assert seen.notes == ()
+
+
+def test_a_library_for_another_machine_is_passed_over() -> None:
+    """It is neither the one that is loaded nor the one that the kernel module must fit."""
+    foreign = Library("/opt/x/libcuda.so.1", "550.1", "LD_LIBRARY_PATH", foreign="i386")
+    own = Library(LIBRARY, "535.1", "default folder")
+    both = Files("535.1", (), dxg=False, libraries=(foreign, own))
+    crashed = state(Answer(how=Asked.PROGRAM, step="cuInit", signal=11), seen=both)
+    assert crashed.library == LIBRARY
+    assert crashed.libraries == ("/opt/x/libcuda.so.1", LIBRARY)
+    assert crashed.notes == ("/opt/x/libcuda.so.1 is for another machine (i386)",)
+    unreached = state(Answer(how=Asked.PROGRAM, data={"not_loaded": NOT_FOUND}), seen=both)
+    assert unreached.reason.startswith(f"there is {LIBRARY}, but the loader does not look in")
+
+
+def test_a_library_where_the_loader_does_look() -> None:
+    listed = Library("/opt/x/libcuda.so.1", None, "LD_LIBRARY_PATH")
+    seen = state(
+        Answer(how=Asked.PROGRAM, data={"not_loaded": NOT_FOUND}),
+        seen=Files(None, (), dxg=False, libraries=(listed,)),
+    )
+    assert seen.reason == f"the driver library /opt/x/libcuda.so.1 does not load: {NOT_FOUND}"
+    assert "ldconfig" not in seen.next_step
 
 
 def test_a_library_without_a_function() -> None:

@@ -224,19 +224,24 @@ def test_b04_a_driver_without_a_function(build_folder: Path, hidden: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("kind", "words", "step"),
     [
-        DriverKind.UNVERSIONED,
-        DriverKind.GARBAGE,
-        DriverKind.EMPTY,
-        DriverKind.TRUNCATED,
-        DriverKind.WRONG_MACHINE,
+        (DriverKind.UNVERSIONED, "there is no libcuda.so.1", "install the NVIDIA driver"),
+        (DriverKind.GARBAGE, "does not load: {}: invalid ELF header", "reinstall the"),
+        (DriverKind.EMPTY, "does not load: {}: file too short", "reinstall the"),
+        (DriverKind.TRUNCATED, "does not load: {}: cannot read file data", "reinstall the"),
+        (DriverKind.WRONG_MACHINE, "{} is for another machine (aarch64)", "for this machine"),
     ],
 )
-def test_files_that_are_no_driver(build_folder: Path, kind: DriverKind) -> None:
-    answer = ask(make_driver(kind, build_folder))
+def test_files_that_are_no_driver(
+    build_folder: Path, kind: DriverKind, words: str, step: str
+) -> None:
+    """Each with a reason of its own."""
+    folder = make_driver(kind, build_folder)
+    answer = ask(folder)
     assert answer["status"] == "cuda_unavailable"
-    assert "libcuda.so.1" in answer["reason"]
+    assert words.format(folder / "libcuda.so.1") in answer["reason"]
+    assert step in answer["next_step"]
 
 
 def test_a_file_that_ends_where_the_loader_maps_it(driver: Path, tmp_path: Path) -> None:

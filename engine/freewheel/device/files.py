@@ -12,7 +12,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from freewheel.device.machine import foreign_machine
+
 LIBRARY = "libcuda.so.1"
+DEFAULT, WSL = "default folder", "WSL"  # where this looks, and not every loader
 _LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
 _SIGNS = ("nvidiactl", "nvidia0", "nvidia-uvm")
 _WSL_FOLDER = "usr/lib/wsl/lib"
@@ -38,6 +41,7 @@ class Library:
     path: str
     release: str | None
     by: str  # LD_PRELOAD, LD_LIBRARY_PATH, loader cache, default folder, WSL
+    foreign: str = ""  # the machine that it is for, where that is another one than this
 
     @property
     def is_compat(self) -> bool:
@@ -45,7 +49,8 @@ class Library:
         return "/compat/" in self.path
 
     def __str__(self) -> str:
-        return f"{self.path} ({self.release or 'release unknown'}, {self.by})"
+        machine = f", for {self.foreign}" if self.foreign else ""
+        return f"{self.path} ({self.release or 'release unknown'}, {self.by}{machine})"
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,16 @@ class Files:
     dxg: bool
     libraries: tuple[Library, ...]
     wsl: bool = False  # by the kernel's own text; GPUs are there through /dev/dxg only
+
+    @property
+    def own(self) -> tuple[Library, ...]:
+        """The libraries for this machine: the loader passes over all others."""
+        return tuple(library for library in self.libraries if not library.foreign)
+
+    @property
+    def first(self) -> Library | None:
+        """The library that the loader comes to first; one for another machine if all are."""
+        return next(iter((*self.own, *self.libraries)), None)
 
     @property
     def any_sign(self) -> bool:
@@ -111,7 +126,12 @@ def _libraries(environment: Mapping[str, str], root: str, *, wsl: bool) -> Itera
             continue
         seen.add(file)
         release = _RELEASE.search(os.path.realpath(path) if os.path.islink(path) else path)
-        yield Library(path=path, release=release[1] if release else None, by=by)
+        yield Library(
+            path=path,
+            release=release[1] if release else None,
+            by=by,
+            foreign=foreign_machine(path),
+        )
 
 
 def _places(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator[tuple[str, str]]:
@@ -123,9 +143,9 @@ def _places(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator
     for path in cached_paths(_read(os.path.join(root, "etc/ld.so.cache")), LIBRARY):
         yield "loader cache", path
     for folder in _DEFAULT_FOLDERS:
-        yield "default folder", f"{folder}/{LIBRARY}"
+        yield DEFAULT, f"{folder}/{LIBRARY}"
     if wsl:
-        yield "WSL", f"{_WSL_FOLDER}/{LIBRARY}"
+        yield WSL, f"{_WSL_FOLDER}/{LIBRARY}"
 
 
 def search_path(environment: Mapping[str, str]) -> list[str]:

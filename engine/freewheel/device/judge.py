@@ -9,7 +9,7 @@ from typing import Any
 
 from freewheel.device.answer import Answer, code_of, ending, number, text
 from freewheel.device.codes import CODES, INSTALL, INSTALL_WSL, LOAD_UVM, ONE_DRIVER, RESTART
-from freewheel.device.files import LIBRARY, Files
+from freewheel.device.files import DEFAULT, LIBRARY, WSL, Files
 from freewheel.device.layers import layers_of
 from freewheel.device.notes import lacks_uvm, notes_of, skew
 from freewheel.device.obstacle import Obstacle, obstacle_of
@@ -36,7 +36,8 @@ def judge(seen: Seen) -> DeviceState:
     answer = seen.answer
     data: Mapping[str, Any] = (answer.data if answer else None) or {}
     libraries = tuple(library.path for library in seen.files.libraries)
-    library = text(data.get("library")) or (libraries[0] if libraries else None)
+    first = seen.files.first
+    library = text(data.get("library")) or (first.path if first else None)
     state = replace(
         _judge(seen, data, library),
         driver_version=number(data.get("driver_version")),
@@ -131,7 +132,15 @@ def _not_loaded(seen: Seen, error: str, library: str | None) -> DeviceState:
         reason = f"no NVIDIA driver library{there}: {error}"
         mend = INSTALL_WSL if seen.files.wsl else INSTALL
         return DeviceState(Status.CUDA_UNAVAILABLE, reason, mend)
-    if "cannot open shared object file: No such file" in error and LIBRARY in error:
+    first = seen.files.first
+    if first is not None and first.foreign:
+        return DeviceState(
+            Status.CUDA_UNAVAILABLE,
+            f"the driver library {first.path} is for another machine ({first.foreign}): {error}",
+            "install the NVIDIA driver for this machine, or take this file out of the search path",
+        )
+    unseen = "cannot open shared object file: No such file" in error and LIBRARY in error
+    if unseen and first is not None and first.by in (DEFAULT, WSL):
         return DeviceState(
             Status.CUDA_UNAVAILABLE,
             f"there is {library}, but the loader does not look in its folder: {error}",

@@ -32,7 +32,10 @@ def _libraries(files: Files) -> Iterator[str]:
     skewed = skew(files)
     if skewed:
         yield skewed
-    libraries = files.libraries
+    for library in files.libraries:
+        if library.foreign:
+            yield f"{library.path} is for another machine ({library.foreign})"
+    libraries = files.own
     if len(libraries) > 1:
         listed = ", ".join(map(str, libraries))
         yield f"the loader can reach several libcuda.so.1, and takes the first: {listed}"
@@ -45,7 +48,7 @@ def _libraries(files: Files) -> Iterator[str]:
 
 def skew(files: Files) -> str:
     """Library and kernel module of different releases, in words, ``""`` if they agree."""
-    release = files.libraries[0].release if files.libraries else None
+    release = files.own[0].release if files.own else None
     if release is None or files.module_version is None or release == files.module_version:
         return ""
     return f"libcuda is {release}, the kernel module {files.module_version}"
