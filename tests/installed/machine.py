@@ -13,6 +13,7 @@ import freewheel
 
 PACKAGE = Path(freewheel.__file__).parent
 LIMIT = 1.0  # seconds that a hanging driver gets here
+PATIENCE = 30.0  # seconds that any other one gets, however busy the machine is
 ASK = """
 import json, time
 from dataclasses import asdict
@@ -28,7 +29,8 @@ print(json.dumps({{**asdict(state), "ready": state.is_ready(), "fallback": state
 
 def start(code: str, folder: Path | None, *options: str, **settings: str) -> Any:
     """Run ``code`` with this driver, with everything else of the environment dropped."""
-    environment = {"PATH": os.environ.get("PATH", ""), "FREEWHEEL_PROBE_TIMEOUT": str(LIMIT)}
+    limit = LIMIT if "hang" in settings.get("FAKECUDA_FAIL", "") else PATIENCE
+    environment = {"PATH": os.environ.get("PATH", ""), "FREEWHEEL_PROBE_TIMEOUT": str(limit)}
     if folder is not None:
         environment["LD_LIBRARY_PATH"] = str(folder)
     environment.update(settings)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 import freewheel
+from freewheel.device import child
+from freewheel.device.record import Asked
 from tests.installed.machine import ASK, LIMIT, PACKAGE, ask, start
 from wheelfab.drivers import DriverKind, make_driver, make_management
 
@@ -65,13 +69,21 @@ def test_row_7_devices_of_a_driver_that_works(driver: Path, devices: str, *, dee
         ({"FAKECUDA_MIG": "0"}, "ready", "1 device with code"),
     ],
 )
-def test_what_nvml_adds(
-    driver: Path, build_folder: Path, settings: dict[str, str], status: str, words: str
+@pytest.mark.parametrize("way", ["program", "python"])
+def test_what_nvml_adds(  # noqa: PLR0917 - three of a row, three fixtures
+    driver: Path,
+    build_folder: Path,
+    tmp_path: Path,
+    settings: dict[str, str],
+    status: str,
+    words: str,
+    way: str,
 ) -> None:
     folders = f"{driver}:{make_management(build_folder)}"
-    done = start(ASK.format(deep=False), Path(folders), **settings)
+    package = {"PYTHONPATH": copied(tmp_path, 0o644)} if way == "python" else {}
+    done = start(ASK.format(deep=False), Path(folders), **settings, **package)
     answer = json.loads(done.stdout)
-    assert (answer["status"], answer["asked"]) == (status, "program")
+    assert (answer["status"], answer["asked"]) == (status, way)
     assert words in answer["reason"]
     for device in answer["devices"]:
         known = "FAKENVML_FAIL" not in settings
@@ -396,6 +408,119 @@ def test_the_second_python_gives_the_same_states(
 ) -> None:
     answer = ask(driver, fail=fail, PYTHONPATH=copied(tmp_path, 0o644))
     assert (answer["status"], answer["asked"]) == (status, "python")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"FAKECUDA_DEVICES": "8.0,9.0,8.6", "FAKECUDA_MIG": "1", "FAKENVML_FREE": "77"},
+        {"FAKENVML_MODE": "3", "FAKENVML_PROCESSES": "2"},
+        {"FAKENVML_FAIL": "999"},
+        {"FAKECUDA_DEVICES": "none"},
+        {"FAKECUDA_VERSION": "13000"},
+        {"CUDA_VISIBLE_DEVICES": "-1"},
+        *(
+            {"FAKECUDA_FAIL": f"{call}={code}"}
+            for call, code in {
+                "cuInit": 803,
+                "cuDriverGetVersion": 999,
+                "cuDeviceGetCount": 101,
+                "cuDeviceGet": 304,
+                "cuDeviceGetName": 1,
+                "cuDeviceGetAttribute": 1,
+                "cuDeviceTotalMem_v2": 1,
+                "cuDeviceGetUuid_v2": 1,
+                "cuDevicePrimaryCtxRetain": 2,
+                "cuCtxPushCurrent_v2": 214,
+                "cuMemGetInfo_v2": 46,
+            }.items()
+        ),
+    ],
+)
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_second_python_asks_the_same(
+    driver: Path, build_folder: Path, settings: dict[str, str], *, deep: bool
+) -> None:
+    """Its object is that of the program, key by key, with NVML beside the driver and without."""
+    for folders in (f"{driver}:{make_management(build_folder)}", str(driver)):
+        first, second = both_ways(folders, settings, deep=deep)
+        assert first == second
+        assert first["deep"] == deep
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        *("cuInit", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"),
+        *("cuDeviceGetUuid_v2", "cuGetErrorName", "cuCtxPopCurrent_v2"),
+    ],
+)
+def test_the_second_python_asks_the_same_of_a_driver_without_a_function(
+    build_folder: Path, hidden: str
+) -> None:
+    folder = make_driver(DriverKind.MISSING_SYMBOL, build_folder, hide=[hidden])
+    settings = {"FAKECUDA_FAIL": "cuDevicePrimaryCtxRetain=2"}
+    first, second = both_ways(str(folder), settings, deep=True)
+    assert first == second
+
+
+@pytest.mark.parametrize("kind", [DriverKind.GARBAGE, DriverKind.WRONG_MACHINE, DriverKind.STUB])
+def test_the_second_python_says_the_same_of_what_is_no_driver(
+    build_folder: Path, kind: DriverKind
+) -> None:
+    first, second = both_ways(str(make_driver(kind, build_folder)), {}, deep=False)
+    assert first == second
+
+
+def both_ways(folders: str, settings: dict[str, str], *, deep: bool) -> tuple[Any, Any]:
+    """The objects that the program and the second Python give."""
+    environment = {"LD_LIBRARY_PATH": folders, **settings}
+    more = ("--deep",) if deep else ()
+    python = (sys.executable, "-I", "-S", child.SCRIPT)
+    first, second = (
+        child.converse(Asked.PROGRAM, (*command, "3", *more), environment, 60.0).data
+        for command in ((child.PROGRAM,), python)
+    )
+    assert first is not None
+    return first, second
+
+
+def test_where_starting_the_program_is_not_permitted(driver: Path) -> None:
+    """As a security module refuses it: EPERM."""
+    code = """
+import os
+spawn = os.posix_spawn
+def refuse(path, *arguments, **named):
+    if path.endswith("_probe"):
+        raise PermissionError(1, os.strerror(1), path)
+    return spawn(path, *arguments, **named)
+os.posix_spawn = refuse
+"""
+    answer = json.loads(start(code + ASK.format(deep=False), driver).stdout)
+    assert (answer["status"], answer["asked"]) == ("ready", "python")
+    note = f"{PACKAGE / '_probe'} cannot be started: Operation not permitted"
+    assert note in answer["notes"]
+
+
+def test_where_the_file_system_lets_nothing_be_executed(driver: Path) -> None:
+    """A real noexec mount of the program, in a namespace of its own."""
+    namespace = ("unshare", "--user", "--map-root-user", "--mount")
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,noexec "$1" && shift && exec "$@"'
+    command = (*namespace, "sh", "-c", mount, "sh", str(PACKAGE / "_probe"))
+    try:
+        subprocess.run((*command, "true"), check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("no mount can be made here, even in a namespace of its own")
+    done = subprocess.run(
+        (*command, sys.executable, "-c", ASK.format(deep=False)),
+        env={"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(driver)},
+        check=True,
+        capture_output=True,
+    )
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["asked"]) == ("ready", "python")
+    assert f"{PACKAGE / '_probe'} cannot be started: Permission denied" in answer["notes"]
 
 
 def test_a_program_that_is_no_program(driver: Path, tmp_path: Path) -> None:
