@@ -484,10 +484,53 @@ def test_b32_wsl_has_its_own_next_step() -> None:
     assert seen.notes == ("this is WSL without /dev/dxg: it shows no GPU to Linux",)
 
 
+NVJITLINK = Shadow("/opt/old", ("libnvJitLink.so.12", "libstdc++.so.6"))
+CUDART = Shadow("/opt/older", ("libcudart.so.12",))
+
+
 def test_b15_pollution_is_noted_and_decides_nothing() -> None:
-    shadow = Shadow("/opt/old", ("libnvJitLink.so.12", "libstdc++.so.6"))
-    seen = judge(Seen(files=files(), answer=found(device()), wheel=WHEEL, shadows=(shadow,)))
+    seen = judge(Seen(files=files(), answer=found(device()), wheel=WHEEL, shadows=(NVJITLINK,)))
     assert seen.is_ready()
+    assert seen.reason == "1 device with code in the wheel for CUDA 12.1"
+    assert seen.next_step == ""
     assert seen.notes == (
         "LD_LIBRARY_PATH puts /opt/old first for libnvJitLink.so.12, libstdc++.so.6",
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(None, "cuda_unavailable"), (refused(100), "no_device")]
+)
+def test_b15_pollution_is_named_in_the_reason_of_what_is_not_ready(
+    answer: Answer | None, status: str
+) -> None:
+    seen = Seen(files=NONE if answer is None else files(), answer=answer, wheel=WHEEL)
+    clean, polluted = judge(seen), judge(replace(seen, shadows=(NVJITLINK, CUDART)))
+    assert (polluted.status, polluted.code) == (status, clean.code)
+    first = "LD_LIBRARY_PATH puts /opt/old first for libnvJitLink.so.12, libstdc++.so.6"
+    second = "LD_LIBRARY_PATH puts /opt/older first for libcudart.so.12"
+    assert polluted.reason == f"{clean.reason}; besides, {first}; {second}"
+    mend = "take /opt/old, /opt/older out of LD_LIBRARY_PATH"
+    assert polluted.next_step == f"{clean.next_step}; {mend}"
+    assert polluted.notes == (*clean.notes, first, second)
+
+
+@pytest.mark.parametrize(
+    ("by", "place"),
+    [("LD_LIBRARY_PATH", "LD_LIBRARY_PATH"), ("loader cache", "the loader cache")],
+)
+def test_b14_a_compat_folder_in_front_is_named_in_the_reason(by: str, place: str) -> None:
+    """Whatever the code; where 804 names it already, it is not said twice."""
+    compat = Library("/usr/local/cuda/compat/libcuda.so.1", "550.54.14", by)
+    real = Library(LIBRARY, "550.54.14", "default folder")
+    shadowed = Files(None, ("nvidia0",), dxg=False, libraries=(compat, real))
+    seen = state(refused(999), seen=shadowed)
+    assert seen.reason == (
+        "cuInit returned 999 (X: y); besides, /usr/local/cuda/compat/libcuda.so.1 is a "
+        f"forward-compatibility library, in front of {LIBRARY}"
+    )
+    assert seen.next_step.endswith(f"; take /usr/local/cuda/compat out of {place}")
+    named = state(refused(804), seen=shadowed)
+    assert "besides" not in named.reason
+    assert str(compat) in named.reason
+    assert "besides" not in state(found(device()), seen=shadowed).reason

@@ -146,7 +146,8 @@ def test_row_27_codes_of_cuinit(driver: Path, code: int, status: str, fallback: 
 def test_row_27_codes_of_a_device(
     driver: Path, place: str, code: int, status: str, fallback: str
 ) -> None:
-    answer = ask(driver, deep=True, fail=f"{place}={code}")
+    done = start(ASK.format(deep=True), driver, FAKECUDA_FAIL=f"{place}={code}")
+    answer = json.loads(done.stdout)
     assert (answer["status"], answer["fallback"], answer["code"]) == (status, fallback, code)
     assert answer["reason"].startswith(f"device 0: {place} returned {code}")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from freewheel.device.machine import foreign_machine
 
 LIBRARY = "libcuda.so.1"
+CACHE = "loader cache"
 DEFAULT, WSL = "default folder", "WSL"  # where this looks, and not every loader
 _LEAST_BYTES, _MAX_BYTES = 4096, 16 << 20  # that are read of a file
 _SIGNS = ("nvidiactl", "nvidia0", "nvidia-uvm")
@@ -141,7 +142,7 @@ def _places(environment: Mapping[str, str], root: str, *, wsl: bool) -> Iterator
     for folder in search_path(environment):
         yield "LD_LIBRARY_PATH", os.path.join(folder, LIBRARY)
     for path in cached_paths(_read(os.path.join(root, "etc/ld.so.cache")), LIBRARY):
-        yield "loader cache", path
+        yield CACHE, path
     for folder in _DEFAULT_FOLDERS:
         yield DEFAULT, f"{folder}/{LIBRARY}"
     if wsl:

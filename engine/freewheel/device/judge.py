@@ -11,7 +11,7 @@ from freewheel.device.answer import Answer, code_of, ending, number, text
 from freewheel.device.codes import CODES, INSTALL, INSTALL_WSL, LOAD_UVM, ONE_DRIVER, RESTART
 from freewheel.device.files import DEFAULT, LIBRARY, WSL, Files
 from freewheel.device.layers import layers_of
-from freewheel.device.notes import lacks_uvm, notes_of, skew
+from freewheel.device.notes import lacks_uvm, notes_of, skew, with_pollution
 from freewheel.device.obstacle import Obstacle, obstacle_of
 from freewheel.device.record import Asked, Device, DeviceState, Status
 from freewheel.device.shadows import Shadow
@@ -51,7 +51,8 @@ def judge(seen: Seen) -> DeviceState:
         layers=layers_of(seen.files, answer),
     )
     notes = notes_of(seen.files, answer, seen.visible, seen.shadows)
-    return replace(state, notes=tuple(note for note in notes if note not in state.reason))
+    state = replace(state, notes=tuple(note for note in notes if note not in state.reason))
+    return with_pollution(state, seen.files, seen.shadows)
 
 
 def _judge(seen: Seen, data: Mapping[str, Any], library: str | None) -> DeviceState:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from freewheel.device.answer import Answer
-from freewheel.device.files import Files
-from freewheel.device.record import Asked
+from freewheel.device.files import CACHE, Files, Library
+from freewheel.device.record import Asked, DeviceState
 from freewheel.device.shadows import Shadow
 from freewheel.device.visible import visible_devices
+
+_SEARCH = "LD_LIBRARY_PATH"
 
 
 def notes_of(
@@ -40,10 +44,39 @@ def _libraries(files: Files) -> Iterator[str]:
         listed = ", ".join(map(str, libraries))
         yield f"the loader can reach several libcuda.so.1, and takes the first: {listed}"
     if libraries and libraries[0].is_compat:
-        hidden = f", in front of {libraries[1].path}" if len(libraries) > 1 else ""
-        yield f"{libraries[0].path} is a forward-compatibility library{hidden}"
+        yield _compat(libraries)
     if any(library.by == "LD_PRELOAD" for library in libraries):
         yield "LD_PRELOAD brings libcuda.so.1 into every process"
+
+
+def _compat(libraries: Sequence[Library]) -> str:
+    hidden = f", in front of {libraries[1].path}" if len(libraries) > 1 else ""
+    return f"{libraries[0].path} is a forward-compatibility library{hidden}"
+
+
+def with_pollution(state: DeviceState, files: Files, shadows: Sequence[Shadow]) -> DeviceState:
+    """Adds to a state that is not ready what stands in front of torch's and the driver's libraries.
+
+    Nothing says that this is the cause; it is what a person must know besides.
+    """
+    if state.is_ready():
+        return state
+    found = list(map(str, shadows))
+    steps = []
+    if shadows:
+        steps.append(f"take {', '.join(shadow.folder for shadow in shadows)} out of {_SEARCH}")
+    first = files.own[0] if files.own else None
+    if first is not None and first.is_compat and str(first) not in state.reason:
+        found.append(_compat(files.own))
+        place = f"the {first.by}" if first.by == CACHE else first.by
+        steps.append(f"take {os.path.dirname(first.path)} out of {place}")
+    if not found:
+        return state
+    return replace(
+        state,
+        reason=f"{state.reason}; besides, {'; '.join(found)}",
+        next_step="; ".join(filter(None, [state.next_step, *steps])),
+    )
 
 
 def skew(files: Files) -> str:
