@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +93,15 @@ def test_what_nvml_adds(  # noqa: PLR0917 - three of a row, three fixtures
         assert device["uuid"].startswith("MIG-" if device["mig"] else "GPU-")
 
 
+NO_DRIVER = pytest.mark.skipif(
+    shutil.which("nvidia-smi") is not None or Path("/dev/nvidiactl").exists(),
+    reason="this machine has an NVIDIA driver of its own",
+)
+
+
+@NO_DRIVER
 def test_no_driver_starts_no_child(tmp_path: Path) -> None:
-    """The answer comes from files alone, in under a millisecond on an idle machine."""
+    """The answer comes from files alone."""
     code = (
         "import os, sys\n"
         "def watch(event, arguments):\n"
@@ -104,12 +110,23 @@ def test_no_driver_starts_no_child(tmp_path: Path) -> None:
         "sys.addaudithook(watch)\n"
     )
     done = start(code + ASK.format(deep=False), tmp_path)
-    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidiactl").exists():
-        answer = json.loads(done.stdout)
-        assert (answer["status"], answer["asked"]) == ("cuda_unavailable", "not asked")
-        assert answer["fallback"] == "use_cpu"
-    else:
-        pytest.skip("this machine has an NVIDIA driver of its own")
+    answer = json.loads(done.stdout)
+    assert (answer["status"], answer["asked"]) == ("cuda_unavailable", "not asked")
+    assert answer["fallback"] == "use_cpu"
+
+
+@NO_DRIVER
+def test_no_driver_takes_under_a_millisecond(tmp_path: Path) -> None:
+    """Of many questions, as some are interrupted on a busy machine."""
+    code = """
+import statistics, timeit
+from freewheel import device
+times = timeit.repeat(lambda: device.state(fresh=True), number=1, repeat=301)
+print(device.state().asked, statistics.median(times))
+"""
+    asked, median = start(code, tmp_path).stdout.rsplit(maxsplit=1)
+    assert asked == "not asked"
+    assert float(median) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -541,15 +558,24 @@ def test_nothing_can_be_started(driver: Path, tmp_path: Path) -> None:
     assert "_probe cannot be started" in answer["reason"]
 
 
-def test_the_program_costs_little_over_the_driver(driver: Path) -> None:
-    times = []
-    for _ in range(10):
-        begun = time.monotonic()
-        subprocess.run(
-            [PACKAGE / "_probe", "1"],
-            env={"LD_LIBRARY_PATH": str(driver)},
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        times.append(time.monotonic() - begun)
-    assert min(times) < 0.1  # 10 ms on a machine of its own
+def test_a_question_takes_under_ten_milliseconds_over_the_driver(driver: Path) -> None:
+    """In processor time, here and in the child: a busy machine says nothing by a clock.
+
+    The fake driver's own time is in it, and is next to nothing. benchmarks/device.py has the clock.
+    """
+    code = """
+import resource, statistics
+from freewheel import device
+def spent():
+    both = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
+def once():
+    begun = spent()
+    device.state(fresh=True)
+    return spent() - begun
+print(device.state().asked, statistics.median(once() for _ in range(31)))
+"""
+    done = start(code, driver)
+    asked, median = done.stdout.split()
+    assert asked == "program", done.stderr
+    assert float(median) < 0.01
