@@ -127,9 +127,9 @@ def test_a_clear_error_must_be_there_and_say_what_is_expected() -> None:
 
 def test_what_torch_alone_did() -> None:
     assert control_words(visit(available=False)) == "is_available() is False"
-    dead = visit(returncode=-11, ending="SIGSEGV", complete=False)
-    assert control_words(dead) == "torch dies here: SIGSEGV"
-    left = visit(returncode=7, ending="exit 7", complete=False)
-    assert control_words(left) == "torch dies here: exit 7"
+    dead = visit(returncode=-11, ending="SIGSEGV", complete=False, began="import")
+    assert control_words(dead) == "torch dies here: SIGSEGV in its import"
+    left = visit(returncode=7, ending="exit 7", complete=False, began="is_available")
+    assert control_words(left) == "torch dies here: exit 7 in is_available()"
     failed = visit(returncode=1, error="ImportError: libx", complete=False)
     assert control_words(failed) == "torch fails here: stage 'package': ImportError: libx"

@@ -10,6 +10,8 @@ from wheelfab.host import Expectation, Host
 from wheelfab.hosts.visits import Visit
 from wheelfab.variant import Cell
 
+IMPORT = "import"  # the stage of the control that imports torch
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
@@ -98,10 +100,27 @@ def _judge_one(state: Mapping[str, Any], expected: Expected) -> str:
     return ""
 
 
+def is_explained(control: Visit, host: Host) -> bool:
+    """Whether torch alone does not pass for the host's own reason."""
+    return control.died or bool(host.pollution)
+
+
+def is_excused(load: Visit, control: Visit | None, host: Host, importing: Sequence[str]) -> bool:
+    """Whether a load may end in a stage that imports torch, as torch alone is not imported either.
+
+    What torch does after its import excuses nothing: a load never asks it for a device.
+    ``importing`` are those stages.
+    """
+    if control is None or control.passed or control.began != IMPORT or load.passed:
+        return False
+    return is_explained(control, host) and load.began in importing
+
+
 def control_words(visit: Visit) -> str:
     """What torch alone did on the host."""
     if visit.died:
-        return f"torch dies here: {visit.ending}"
+        where = "its import" if visit.began == IMPORT else "is_available()"
+        return f"torch dies here: {visit.ending} in {where}"
     if not visit.passed:
         return f"torch fails here: {visit.trouble}"
     return f"is_available() is {visit.available}"

@@ -11,13 +11,16 @@ from pathlib import Path
 from threading import Event
 
 from wheelfab.errors import HarnessError
-from wheelfab.host import Host, TorchChoice
+from wheelfab.host import Host
 from wheelfab.hosts.arrange import QEMU, VISIT, Arrangement, Emulation
 from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.judge import (
+    IMPORT,
     Expected,
     control_words,
     expected_of,
+    is_excused,
+    is_explained,
     judge_fresh,
     judge_torch,
 )
@@ -35,6 +38,7 @@ _CONTROL_TIMEOUT = 60.0  # seconds of torch alone
 _KEPT = 15.0  # seconds of it on a host where loads only wait
 _QEMU_TIMES = 10.0
 _USUAL = 20  # fresh loads, and forked ones
+TORCH_FIRST = "torch before all"  # what visit.py calls its import in that way of importing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +93,8 @@ class Stay:
         expected = expected_of(self.host, cell)
         emulation = self._emulation(cell, site)
         control = self._control(site)
-        excused = self._excused(control) and not expected.error
-        deep = self.options.deep and not excused and not expected.error
+        alive = control is None or control.passed or control.began != IMPORT
+        deep = self.options.deep and alive and not expected.error
         short = self.short(cell, site, "torch" if deep else "fresh")
         long = Trip(
             site=site, plan=self._plan(cell, expected, emulation), mode="torch", emulation=emulation
@@ -100,9 +104,9 @@ class Stay:
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
         trouble = judge_torch(last, expected)
-        if control is not None and not control.passed and not self._excused(control):
+        if control is not None and not control.passed and not is_explained(control, self.host):
             failures.append(control_words(control))
-        if trouble and not excused:
+        if trouble and (expected.error or not self._excused(last, control)):
             failures.append(f"load with torch: {trouble}")
             crashes.append(self._crash(long, last))
         return HostResult(
@@ -132,11 +136,10 @@ class Stay:
         plan = self._plan(cell, expected_of(self.host, cell), None, forks=0)
         return Trip(site=site, plan=plan, mode=mode)
 
-    def _excused(self, control: Visit | None) -> bool:
-        """Whether a load with torch may fail, since torch alone does for the host's own reason."""
-        if control is None or control.passed:
-            return False
-        return control.died or bool(self.host.pollution)
+    def _excused(self, load: Visit, control: Visit | None) -> bool:
+        """Whether ``load`` may fail where it did, since torch alone cannot be imported."""
+        first = [stage.stage for stage in self.matrix.project.load if stage.needs_torch][:1]
+        return is_excused(load, control, self.host, (TORCH_FIRST, *first))
 
     def _crash(self, trip: Trip, visit: Visit) -> str:
         """The report of a visit that a signal or the time limit ended."""
@@ -206,7 +209,7 @@ class Stay:
 
     def _control(self, site: Site) -> Visit | None:
         """Torch alone: once a release on this host, since no wheel takes part."""
-        if site.torch is None or self.host.torch is not TorchChoice.OWN:
+        if site.torch is None:
             return None
         key = str(site.torch)
         if key not in self.controls.known:

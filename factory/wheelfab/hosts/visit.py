@@ -30,7 +30,7 @@ PLAN_LIMIT = 1 << 20  # bytes
 TEXT_LIMIT = 2000  # characters of an exception's text
 THREADS = 8
 _FORKED: list[int] = []  # holds something in a forked process, which tells its errors only
-CONTROL = "import torch\nresult = torch.cuda.is_available()"
+CONTROL = [("import", "import torch"), ("is_available", "result = torch.cuda.is_available()")]
 
 
 def tell(event: str, **values: object) -> None:
@@ -207,7 +207,7 @@ def main(arguments: list[str]) -> None:
     if mode == "torch" and plan["before"]:
         exec(compile(plan["before"], "<before>", "exec"), namespace)  # noqa: S102 (its purpose)
     if mode == "control":
-        execute("control", CONTROL, namespace)
+        run_stages(CONTROL, namespace)
         tell("control", available=namespace.get("result"))
     else:
         stages = chosen(plan, mode)
