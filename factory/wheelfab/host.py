@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+DRIVER_SETTINGS = (  # the variables that the fake driver and its NVML read (docs/drivers.md)
+    *("FAKECUDA_DEVICES", "FAKECUDA_FAIL", "FAKECUDA_KERNELS", "FAKECUDA_LOG", "FAKECUDA_MIG"),
+    *("FAKECUDA_VERSION", "FAKENVML_FAIL", "FAKENVML_FREE", "FAKENVML_MODE"),
+    "FAKENVML_PROCESSES",
+)
 HERE = "here"  # the name of the machine that wheelfab itself runs on
 
 
@@ -91,7 +96,8 @@ class Expectation:
     """The answer of a host: the ``status`` that the project's ``state`` gives, and its words.
 
     ``without_code`` is the status for a wheel that holds no device code, ``without_ptx`` for one
-    that holds cubins only, ``images`` what is run on each device. ``error`` are words of the clear
+    that holds cubins only, ``forked`` in processes forked after its devices were used (empty: the
+    same), ``images`` what is run on each device. ``error`` are words of the clear
     error that the stages with torch end in, if they are meant to; ``error_for`` limits that to pins
     of one ABI.
     """
@@ -103,12 +109,14 @@ class Expectation:
     images: tuple[str, ...] | None
     error: tuple[str, ...]
     error_for: str | None
+    forked: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
     """A machine to load on; ``group`` is the table of ``matrix.toml`` that it comes from.
 
+    ``state_limit`` are the seconds after which the state is known there, half a second added.
     ``count`` is of fresh loads, ``None`` for the usual; ``at_once`` of them run together. ``files``
     and ``programs`` map absolute paths to their text.
     """
@@ -137,6 +145,7 @@ class Host:
     count: int | None
     at_once: int
     expect: Expectation
+    state_limit: float = 30.0
 
     @property
     def reach(self) -> Reach:

@@ -130,6 +130,7 @@ Reason = Annotated[str, Field(max_length=1000), AfterValidator(_not_blank)]
 Path = Annotated[str, Field(max_length=200), AfterValidator(_inside)]
 AbsolutePath = Annotated[str, Field(max_length=200), AfterValidator(_absolute)]
 Paths = Annotated[tuple[Path, ...], Field(min_length=1, max_length=_MOST)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
 Series = Annotated[str, _version(2, "12.1")]
 Release = Annotated[str, _version(3, "2.4.1")]
 Python = Annotated[str, Field(max_length=200), AfterValidator(_python)]
@@ -269,7 +270,18 @@ class ProjectTable(Table):
     state: Code | None = Field(
         default=None,
         description="Python code that leaves in `result` what the extension says of the hardware: "
-        "a mapping with `status`, `reason`, `notes` and `images`. Hosts are judged by it.",
+        "a mapping with `status`, `reason`, `notes`, `images` and, where not all of the time is to "
+        "count, `seconds`. Hosts are judged by it.",
+    )
+    state_limit: Seconds = Field(
+        default=30.0,
+        description="Seconds after which `state` has answered on any host; half a second is added.",
+    )
+    doctor: tuple[Text, ...] = Field(
+        default=(),
+        max_length=16,
+        description="Arguments of Python for a command that reports on the machine; it is run once "
+        "on each host and must end by itself within 30 seconds, without a traceback.",
     )
     device_run: DeviceRunTable | None = Field(
         default=None, description="What the GPU loop runs on each device."
@@ -467,19 +479,29 @@ class HostKeys(Table):
         default=None,
         description="The status for a wheel with cubins only; as `status` unless given.",
     )
+    status_forked: Text | None = Field(
+        default=None,
+        description="The status in processes that were forked after operations ran on its devices; "
+        "as `status` unless given.",
+    )
+    state_limit: Seconds | None = Field(
+        default=None,
+        description="The project's `state-limit` on this host, where `environment` sets another.",
+    )
     says: tuple[Text, ...] = Field(
         default=(), max_length=16, description="Words that reason or notes must hold."
     )
     images: tuple[Text, ...] | None = Field(
         default=None,
         max_length=64,
-        description="What a wheel with device code runs on each device, such as `8.0`, `9.0+PTX`, "
-        "or `none`.",
+        description="What a wheel with device code runs on each device, as `state` says it, such "
+        "as `8.0`, `9.0+PTX`, or `none`.",
     )
     error: tuple[Text, ...] = Field(
         default=(),
         max_length=16,
-        description="Words of the clear error that the stages with torch end in; none: they pass.",
+        description="Words of the clear error that the stages with torch end in, `{torch}` for the "
+        "release beside the wheel; none: they pass.",
     )
     error_for: AbiKind | None = Field(
         default=None, description="The pins that end so: `classic` or `stable`; all unless given."

@@ -153,7 +153,8 @@ class DeviceRun:
 class Project:
     """What is built, whatever the variant. ``size_budget`` is in bytes.
 
-    ``state`` is Python code that leaves in ``result`` what the extension says of the hardware.
+    ``state`` is Python code that leaves in ``result`` what the extension says of the hardware,
+    ``doctor`` the arguments of Python for a command that reports on it.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Project:
     parts: tuple[Part, ...]
     load: tuple[LoadStage, ...]
     state: str | None = None
+    doctor: tuple[str, ...] = ()
     device_run: DeviceRun | None = None
 
 

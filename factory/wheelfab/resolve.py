@@ -247,6 +247,7 @@ def _project(table: ProjectTable) -> Project:
             for stage in table.load
         ),
         state=table.state,
+        doctor=table.doctor,
         device_run=_device_run(table.device_run) if table.device_run else None,
     )
 

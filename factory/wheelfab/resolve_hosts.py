@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wheelfab.host import (
+    DRIVER_SETTINGS,
     HERE,
     DriverPlace,
     Expectation,
@@ -22,6 +23,7 @@ from wheelfab.suggest import did_you_mean
 
 _ADDED = ("environment", "files", "programs")  # a case adds to these of its table
 _NAMES_TAKEN = (HERE, "all")
+_OF_FAKES = ("FAKECUDA_", "FAKENVML_")
 
 
 def resolve_hosts(file: MatrixFile) -> tuple[tuple[Host, ...], tuple[Flaw, ...]]:
@@ -33,14 +35,14 @@ def resolve_hosts(file: MatrixFile) -> tuple[tuple[Host, ...], tuple[Flaw, ...]]
             what, where = f"{name!r} has a meaning of its own", key_path(("hosts", name))
             flaws.append(Flaw(where=where, what=what, next_step="choose another name"))
         for case, keys in (table.cases or {"": HostKeys()}).items():
-            host = _host(name, table, case, keys)
+            host = _host(name, table, case, keys, file.project.state_limit)
             place = key_path(("hosts", name, *(("cases", case) if case else ())))
             flaws += _flaws(host, file, place)
             hosts.append(host)
     return tuple(hosts), tuple(flaws)
 
 
-def _host(group: str, table: HostTable, case: str, keys: HostKeys) -> Host:
+def _host(group: str, table: HostTable, case: str, keys: HostKeys, limit: float) -> Host:
     values = _merged(table, keys)
     status = values["status"] or ""
     kind = values["error_for"]
@@ -48,10 +50,12 @@ def _host(group: str, table: HostTable, case: str, keys: HostKeys) -> Host:
         name=f"{group}-{case}" if case else group,
         group=group,
         help=values["help"] or "",
+        state_limit=values["state_limit"] or limit,
         expect=Expectation(
             status=status,
             without_code=values["status_without_code"] or status,
             without_ptx=values["status_without_ptx"] or status,
+            forked=values["status_forked"] or "",
             says=values["says"],
             images=values["images"],
             error=values["error"],
@@ -86,6 +90,7 @@ def _flaws(host: Host, file: MatrixFile, place: str) -> Iterator[Flaw]:
         if name not in file.variants:
             known = did_you_mean(name, file.variants) or "name variants of the matrix"
             yield Flaw(where=f"{place}.variants", what=f"no variant {name!r}", next_step=known)
+    yield from _unread(host, place)
     device_run = file.project.device_run
     for wrong, key, what, next_step in (
         (not host.help, ".help", "is missing", "say what is wrong with it"),
@@ -134,3 +139,23 @@ def _flaws(host: Host, file: MatrixFile, place: str) -> Iterator[Flaw]:
     ):
         if wrong:
             yield Flaw(where=f"{place}{key}", what=what, next_step=next_step)
+
+
+def _unread(host: Host, place: str) -> Iterator[Flaw]:
+    """Variables that are named like the fake driver's own, and that it does not read."""
+    for key, variables in (
+        ("environment", host.environment),
+        *((f"environment-after[{at}]", each) for at, each in enumerate(host.environment_after)),
+    ):
+        for name in variables:
+            if name.startswith(_OF_FAKES) and name not in DRIVER_SETTINGS:
+                other = [each for each in DRIVER_SETTINGS if _setting(each) == _setting(name)]
+                yield Flaw(
+                    where=f"{place}.{key}.{name}",
+                    what="the fake driver reads no such variable",
+                    next_step=did_you_mean(name, other or DRIVER_SETTINGS),
+                )
+
+
+def _setting(variable: str) -> str:
+    return variable.partition("_")[2]

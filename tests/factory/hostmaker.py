@@ -15,7 +15,9 @@ from wheelfab.host import (
     Way,
 )
 
-_EXPECTED = ("status", "without_code", "without_ptx", "says", "images", "error", "error_for")
+_EXPECTED = (
+    *("status", "without_code", "without_ptx", "forked", "says", "images", "error", "error_for"),
+)
 
 
 def host(name: str = "bare", **values: Any) -> Host:
@@ -26,6 +28,7 @@ def host(name: str = "bare", **values: Any) -> Host:
         "status": status,
         "without_code": status,
         "without_ptx": status,
+        "forked": "",
         "says": (),
         "images": None,
         "error": (),
@@ -55,5 +58,6 @@ def host(name: str = "bare", **values: Any) -> Host:
         "variants": (),
         "count": None,
         "at_once": 1,
+        "state_limit": 30.0,
     }
     return Host(**{**made, **values}, expect=Expectation(**{**answer, **said}))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.factory.matrixmaker import MATRIX, load, refusal
-from wheelfab.host import HostOption, Reach
+from wheelfab.drivers.library import HERE as DRIVERS
+from wheelfab.host import DRIVER_SETTINGS, HostOption, Reach
 from wheelfab.matrix import load_matrix
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +92,20 @@ def test_what_a_host_must_be_made_with(tmp_path: Path, keys: str, reach: Reach) 
             "hosts.codes.variants: no variant 'cu120'; did you mean 'cu121'?",
         ),
         (
+            STATE + HOST + 'environment = { FAKENVML_MIG = "1" }\n',
+            (
+                "hosts.codes.environment.FAKENVML_MIG: the fake driver reads no such variable; "
+                "did you mean 'FAKECUDA_MIG'?"
+            ),
+        ),
+        (
+            STATE + HOST + 'environment-after = [{}, { FAKECUDA_DEVICE = "8.0" }]\n',
+            (
+                "hosts.codes.environment-after[1].FAKECUDA_DEVICE: the fake driver reads no such "
+                "variable; did you mean 'FAKECUDA_DEVICES'?"
+            ),
+        ),
+        (
             STATE + HOST + 'python = ["-c"]\n',
             "hosts.codes.python[0]: '-c' is not an option of Python; write it as -OO",
         ),
@@ -112,6 +128,11 @@ def test_what_a_host_must_be_made_with(tmp_path: Path, keys: str, reach: Reach) 
 )
 def test_a_host_that_proves_nothing_is_refused(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(tmp_path, text) == [f"matrix.toml: {message}"]
+
+
+def test_the_variables_of_the_fake_driver_are_those_that_its_sources_read() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in DRIVERS.rglob("*.cpp")]
+    assert set(re.findall(r'"(FAKE(?:CUDA|NVML)_\w+)"', "\n".join(sources))) == set(DRIVER_SETTINGS)
 
 
 def test_every_host_that_was_promised_is_in_the_matrix() -> None:

@@ -41,6 +41,7 @@ stage = "libraries"
 run = "demo.load()"
 needs-torch = true
 """
+DOCTOR = 'doctor = ["-m", "demo", "doctor"]\n\n'
 Events = Sequence[Mapping[str, object]]
 
 
@@ -51,13 +52,19 @@ class Actor:
     said: dict[str, Events]
     codes: dict[str, int | None]
     modes: list[str] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
     harness: Harness = Harness.PROCESS
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
         """Play the visit that ``argv`` asks for."""
-        del environment, timeout
+        del environment
         mode = argv[-1]
+        if mode == "doctor":
+            self.modes.append(mode)
+            code = self.codes.get(mode, 1)
+            return Completed(argv=(), returncode=code, stdout="{}", stderr="", seconds=timeout)
         self.modes.append(mode)
+        self.limits.append(timeout)
         lines = [MARK + json.dumps(event) for event in self.said[mode]]
         code = self.codes.get(mode, 0)
         return Completed(
@@ -85,14 +92,24 @@ def whole(*stages: str, forks: Sequence[int] = ()) -> list[dict[str, object]]:
     return [
         *begun(*stages, ""),
         {"event": "state", "state": STATE, "seconds": 0.1},
-        *({"event": "fork", "returncode": code} for code in forks),
+        *(event for code in forks for event in forked(code)),
         {"event": "done", "torch": "2.4.1"},
     ]
 
 
+def forked(code: int) -> list[dict[str, object]]:
+    """A process that was forked, and told its state unless it died."""
+    told = {"event": "forked", "status": "driver_crashed", "seconds": 0.1}
+    return [*([told] if code == 0 else []), {"event": "fork", "returncode": code}]
+
+
 FRESH = whole("package")
 GOOD = whole("package", "torch", "libraries", forks=(0, 0))
-CONTROL = [*begun("import", "is_available", ""), {"event": "control"}, {"event": "done"}]
+CONTROL: Events = [
+    *begun("import", "is_available", ""),
+    {"event": "control"},
+    {"event": "done"},
+]
 
 Loaded = Callable[..., tuple[HostResult, Actor]]
 
@@ -104,9 +121,16 @@ def loaded(tmp_path: Path) -> Loaded:
 
 
 def _loaded(
-    folder: Path, there: Host, said: dict[str, Events], codes: dict[str, int | None], **options: Any
+    folder: Path,
+    there: Host,
+    said: dict[str, Events],
+    codes: dict[str, int | None],
+    *,
+    doctor: bool = False,
+    **options: Any,
 ) -> tuple[HostResult, Actor]:
-    matrix = load(folder, MATRIX.replace('\n[torch."2.4"]', f'{LOADS}\n[torch."2.4"]', 1))
+    text = MATRIX.replace('\n[torch."2.4"]', f'{LOADS}\n[torch."2.4"]', 1)
+    matrix = load(folder, text.replace("[project.device]", f"{DOCTOR}[project.device]", 1))
     (cell,) = cells(("cu121-torch2.4",))
     site = Site(
         cell=cell.id,
@@ -137,7 +161,8 @@ def _loaded(
     monkey = pytest.MonkeyPatch()
     monkey.setattr(Blame, "report", lambda *_: "a report")
     try:
-        return stay.load(cell, read_wheel(make_cell(folder / "dist", cell.id)), site), place
+        wheel = read_wheel(make_cell(folder / "dist", cell.id))
+        return stay.load(cell, wheel, site, doctor=doctor), place
     finally:
         monkey.undo()
 
@@ -185,6 +210,17 @@ def test_where_torch_cannot_be_imported_a_load_may_end_there_and_nowhere_else(
     assert result.failures == ("load with torch: stage 'libraries': SIGSEGV",)
 
 
+def test_an_import_of_torch_that_waits_is_given_time_before_it_counts_as_hung(
+    loaded: Loaded,
+) -> None:
+    hangs = host("hangs", status="driver_crashed", at_once=2)
+    _, place = loaded(hangs, TORCH_DIES, {"control": None})
+    waited = zip(place.modes, place.limits, strict=True)
+    assert [limit for mode, limit in waited if mode == "control"] == [15.0, 60.0]
+    _, place = loaded(hangs, TORCH_ASKS, {"control": None})
+    assert place.modes.count("control") == 1
+
+
 def test_an_error_of_torch_is_the_hosts_own_where_older_libraries_are_in_front(
     loaded: Loaded,
 ) -> None:
@@ -211,3 +247,20 @@ def test_the_control_is_run_beside_another_series_too(loaded: Loaded) -> None:
     result, place = loaded(other, said, {"torch": 1})
     assert (result.failures, result.control) == ((), "is_available() is False")
     assert place.modes.count("control") == 1
+
+
+def test_the_projects_own_report_on_the_machine_must_end_by_itself_in_30_seconds(
+    loaded: Loaded,
+) -> None:
+    result, place = loaded(DIES, {}, {}, doctor=True)
+    assert (place.modes[-1], result.doctor, result.failures) == ("doctor", "exit 1, 30.0 s", ())
+    result, _ = loaded(DIES, {}, {"doctor": None}, doctor=True)
+    assert result.failures == ("doctor: timed out",)
+    result, _ = loaded(host("old", status="driver_crashed", cpu="Nehalem"), {}, {}, doctor=True)
+    assert result.doctor == ""
+
+
+def test_a_fork_that_does_not_tell_the_state_fails(loaded: Loaded) -> None:
+    mute = [event for event in GOOD if event["event"] != "forked"]
+    result, _ = loaded(DIES, {"torch": mute}, {})
+    assert result.failures == ("load with torch: its forked processes gave 0 states, not 2",)

@@ -29,6 +29,7 @@ WHOLE: tuple[dict[str, object], ...] = (
     {"event": "begin", "stage": "package"},
     {"event": "stage", "stage": "package", "seconds": 0.25},
     {"event": "state", "state": STATE, "seconds": 0.5},
+    {"event": "forked", "status": "ready", "seconds": 0.25},
     {"event": "fork", "returncode": 0},
     {"event": "fork", "returncode": -11},
     {"event": "done", "torch": "2.13.0+cpu"},
@@ -37,14 +38,15 @@ WHOLE: tuple[dict[str, object], ...] = (
 
 def test_a_whole_visit() -> None:
     visit = read_visit(completed(*WHOLE, extra="a library prints this"))
-    assert (visit.complete, visit.state, visit.state_seconds) == (True, STATE, 0.5)
+    assert (visit.complete, visit.state, visit.state_seconds) == (True, STATE, (0.5,))
     assert (visit.stages, visit.forks, visit.torch) == (
         (("package", 0.25),),
         (0, -11),
         "2.13.0+cpu",
     )
+    assert visit.forked == (("ready", 0.25),)
     assert not visit.passed
-    assert read_visit(completed(*WHOLE[:5], WHOLE[-1])).passed
+    assert read_visit(completed(*WHOLE[:6], WHOLE[-1])).passed
 
 
 def test_a_visit_that_died_names_the_stage_that_was_begun() -> None:
@@ -75,8 +77,20 @@ def test_a_line_that_another_writer_began_is_still_read() -> None:
 VALUES = st.sampled_from(
     [None, True, -11, 0, 3.5, "x", [], [1], {}, {"status": 1}, "package", "forked", 10**40]
 )
-KEYS = ("stage", "seconds", "state", "returncode", "error", "torch", "available")
-KINDS = ("start", "begin", "stage", "error", "state", "fork", "control", "done", "other", 3)
+KEYS = ("stage", "status", "seconds", "state", "returncode", "error", "torch", "available")
+KINDS = (
+    "start",
+    "begin",
+    "stage",
+    "error",
+    "state",
+    "fork",
+    "forked",
+    "control",
+    "done",
+    "other",
+    3,
+)
 EVENTS = st.fixed_dictionaries(
     {"event": st.sampled_from(KINDS)}, optional=dict.fromkeys(KEYS, VALUES)
 )

@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import Version
+
 from wheelfab.host import Expectation, Host
 from wheelfab.hosts.visits import Visit
+from wheelfab.run import Completed
 from wheelfab.variant import Cell
 
+GRACE = 0.5  # seconds that an answer may come after the limit
 IMPORT = "import"  # the stage of the control that imports torch
 
 
@@ -17,7 +21,8 @@ IMPORT = "import"  # the stage of the control that imports torch
 class Expected:
     """The answer of a host for one wheel. An empty ``status`` or ``error`` is not looked at.
 
-    It must be given ``times`` times in each load.
+    It must be given ``times`` times in each load, each within ``limit`` seconds and a half, and as
+    often, with the status ``forked``, in each of ``forks`` processes forked from the load.
     """
 
     status: str
@@ -25,6 +30,9 @@ class Expected:
     images: tuple[str, ...] | None
     error: tuple[str, ...]
     times: int = 1
+    limit: float | None = None
+    forks: int = 0
+    forked: str = ""
 
     @property
     def text(self) -> str:
@@ -33,8 +41,8 @@ class Expected:
         return f"{self.status}, {load}" if self.status else load
 
 
-def expected_of(host: Host, cell: Cell) -> Expected:
-    """What ``host`` must answer for the wheel of ``cell``."""
+def expected_of(host: Host, cell: Cell, torch: Version | None = None) -> Expected:
+    """What ``host`` must answer for the wheel of ``cell`` beside ``torch``."""
     expect = host.expect
     code, ptx = cell.variant.cuda is not None, any(arch.ptx for arch in cell.variant.arch)
     status = expect.status
@@ -47,8 +55,9 @@ def expected_of(host: Host, cell: Cell) -> Expected:
         status=status,
         says=expect.says if usual else (),
         images=expect.images if usual and code else None,
-        error=_error(expect, cell),
+        error=tuple(word.replace("{torch}", str(torch)) for word in _error(expect, cell)),
         times=max(1, len(host.environment_after)),
+        limit=host.state_limit if host.cpu is None else None,  # an emulator's time is no measure
     )
 
 
@@ -68,7 +77,9 @@ def judge_fresh(visit: Visit, expected: Expected) -> str:
 def judge_torch(visit: Visit, expected: Expected) -> str:
     """Why a load with torch is not as expected, or ``""``."""
     if not expected.error:
-        return visit.trouble if not visit.passed else judge_state(visit, expected)
+        if not visit.passed:
+            return visit.trouble
+        return judge_state(visit, expected) or judge_forks(visit, expected)
     if visit.died or not visit.error:
         wanted = " … ".join(expected.error)
         return f"no error that says {wanted!r}: {visit.trouble if not visit.passed else 'passed'}"
@@ -83,7 +94,28 @@ def judge_state(visit: Visit, expected: Expected) -> str:
     if len(visit.states) != expected.times:
         return f"it gave {len(visit.states)} states, not {expected.times}"
     troubles = (_judge_one(state, expected) for state in visit.states)
-    return next(filter(None, troubles), "")
+    return next(filter(None, troubles), "") or _late(visit.state_seconds, expected)
+
+
+def judge_forks(visit: Visit, expected: Expected) -> str:
+    """Why the states of the processes forked from a load are not the expected ones, or ``""``."""
+    if not expected.status:
+        return ""
+    wanted, forks = expected.forked or expected.status, expected.forks * expected.times
+    if len(visit.forked) != forks:
+        return f"its forked processes gave {len(visit.forked)} states, not {forks}"
+    others = [status for status, _ in visit.forked if status != wanted]
+    if others:
+        return f"{len(others)} of {forks} states of forked processes: {others[0]!r}, not {wanted!r}"
+    late = _late([seconds for _, seconds in visit.forked], expected)
+    return f"in a forked process {late}" if late else ""
+
+
+def _late(seconds: Sequence[float], expected: Expected) -> str:
+    longest = max(seconds, default=0.0)
+    if expected.limit is None or longest <= expected.limit + GRACE:
+        return ""
+    return f"the state took {longest:.2f} s where {expected.limit + GRACE:g} s is the limit"
 
 
 def _judge_one(state: Mapping[str, Any], expected: Expected) -> str:
@@ -124,6 +156,15 @@ def control_words(visit: Visit) -> str:
     if not visit.passed:
         return f"torch fails here: {visit.trouble}"
     return f"is_available() is {visit.available}"
+
+
+def doctor_trouble(done: Completed) -> str:
+    """Why a report on the machine is none, or ``""``; its exit code is its own verdict."""
+    if done.returncode is None or done.returncode < 0:
+        return done.ending
+    if "Traceback (most recent call last)" in done.stderr:
+        return done.stderr.strip().rpartition("\n")[2]
+    return "" if done.stdout.strip() else f"it said nothing ({done.ending})"
 
 
 def _list(value: object) -> Sequence[object]:

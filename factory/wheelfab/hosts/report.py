@@ -55,7 +55,8 @@ class HostResult:
     """One wheel on one host.
 
     ``fresh`` are loads without torch (with it under ``deep``), ``with_torch`` is what the load with
-    torch and an operation did, ``control`` what torch alone did. ``status``, ``reason`` and
+    torch and an operation did, ``control`` what torch alone did, ``doctor`` how the project's own
+    report on the machine ended, where it was asked for one. ``status``, ``reason`` and
     ``next_step`` are the extension's words. ``not_run`` says why nothing was tried.
     """
 
@@ -73,6 +74,7 @@ class HostResult:
     with_torch: str
     forked: Count
     control: str
+    doctor: str
     status: str
     reason: str
     next_step: str
@@ -94,7 +96,7 @@ def not_run(host: Host, cell: Cell, wheel: Wheel, reason: str, *, failure: str =
     none = Count(made=0, passed=0)
     return HostResult(
         **dict.fromkeys(("torch", "libraries", "harness", "base", "with_torch", "control"), ""),
-        **dict.fromkeys(("status", "reason", "next_step"), ""),
+        **dict.fromkeys(("doctor", "status", "reason", "next_step"), ""),
         host=host.name,
         cell=cell.id,
         wheel=wheel.file,

@@ -21,6 +21,7 @@ from wheelfab.hosts.places import open_place, possible
 from wheelfab.hosts.report import HostResult, not_run
 from wheelfab.hosts.sites import Site, Sites
 from wheelfab.hosts.stay import Controls, HostOptions, Stay
+from wheelfab.loops.report import Libraries
 from wheelfab.model import Matrix
 from wheelfab.run import stop_all
 from wheelfab.variant import Cell
@@ -115,8 +116,10 @@ class HostRunner:
                     blame = Blame(self.matrix.root, again)
                     shared = (self.matrix, host, things, place, folder, self.options)
                     stay = Stay(*shared, Controls(), blame, self.stopping)
+                    widest = max(wheels, key=_holds)
                     for (cell, wheel), site in wheels:
-                        results.append(stay.load(cell, wheel, site))
+                        doctor = (cell, wheel) == widest[0]
+                        results.append(stay.load(cell, wheel, site, doctor=doctor))
                         advance()
             except FactoryError as error:
                 for (cell, wheel), _ in wheels[len(results) :]:
@@ -128,3 +131,9 @@ class HostRunner:
         if host.cpu is None or shutil.which(QEMU) is not None:
             return ""
         return f"{QEMU} is not installed (Debian: qemu-user-static)"
+
+
+def _holds(pair: tuple[tuple[Cell, Wheel], Site]) -> tuple[bool, bool]:
+    """Whether a CUDA torch lies beside a wheel, and whether it holds device code itself."""
+    (cell, _), site = pair
+    return site.libraries is not Libraries.NONE, cell.variant.cuda is not None

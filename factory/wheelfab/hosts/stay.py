@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
@@ -18,6 +18,7 @@ from wheelfab.hosts.judge import (
     IMPORT,
     Expected,
     control_words,
+    doctor_trouble,
     expected_of,
     is_excused,
     is_explained,
@@ -30,10 +31,12 @@ from wheelfab.hosts.sites import Site
 from wheelfab.hosts.visits import Visit, read_visit
 from wheelfab.model import Matrix
 from wheelfab.records import write_json
+from wheelfab.run import Completed
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
 _TIMEOUT = 120.0  # seconds of a visit
+_DOCTOR_TIMEOUT = 30.0
 _CONTROL_TIMEOUT = 60.0  # seconds of torch alone
 _KEPT = 15.0  # seconds of it on a host where loads only wait
 _QEMU_TIMES = 10.0
@@ -65,12 +68,13 @@ class Controls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trip:
-    """What one visit is made with. ``mode`` is one of ``visit.py``."""
+    """What one visit is made with. ``mode`` is one of ``visit.py``, ``limit`` in seconds."""
 
     site: Site
     plan: Path
     mode: str
     emulation: Emulation | None = None
+    limit: float = _TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,13 @@ class Stay:
     blame: Blame
     stopping: Event
 
-    def load(self, cell: Cell, wheel: Wheel, site: Site) -> HostResult:
-        """All loads of a wheel: the control, fresh ones, one with torch and its forks."""
+    def load(self, cell: Cell, wheel: Wheel, site: Site, *, doctor: bool = False) -> HostResult:
+        """All loads of a wheel: the control, fresh ones, one with torch and its forks.
+
+        With ``doctor`` the project's own command looks at the host too.
+        """
         began = time.monotonic()
-        expected = expected_of(self.host, cell)
+        expected = expected_of(self.host, cell, site.torch)
         emulation = self._emulation(cell, site)
         control = self._control(site)
         alive = control is None or control.passed or control.began != IMPORT
@@ -103,12 +110,15 @@ class Stay:
         wrong = [(visit, text) for visit in fresh if (text := judge_fresh(visit, expected))]
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
-        trouble = judge_torch(last, expected)
+        trouble = judge_torch(last, self._with_forks(expected, emulation))
         if control is not None and not control.passed and not is_explained(control, self.host):
             failures.append(control_words(control))
         if trouble and (expected.error or not self._excused(last, control)):
             failures.append(f"load with torch: {trouble}")
             crashes.append(self._crash(long, last))
+        answer = self._doctor(site) if doctor else None
+        if answer is not None and (bad := doctor_trouble(answer)):
+            failures.append(f"doctor: {bad}")
         return HostResult(
             host=self.host.name,
             cell=cell.id,
@@ -124,6 +134,7 @@ class Stay:
             with_torch=self._words(last, trouble, expected, emulation),
             forked=Count(made=len(last.forks), passed=sum(code == 0 for code in last.forks)),
             control=control_words(control) if control is not None else "",
+            doctor=f"{answer.ending}, {answer.seconds:.1f} s" if answer is not None else "",
             **_said(fresh[0].state or last.state or {}),
             seconds=time.monotonic() - began,
             failures=tuple(failures),
@@ -179,13 +190,12 @@ class Stay:
             for stage in project.load
             if not expected.error or stage.stage != "torch"
         ]
-        images = enumerate(expected.images or ())
-        usable = [ordinal for ordinal, image in images if image != "none"]
+        usable = _usable(expected)
         if emulation is not None and project.device_run is not None and usable:
             stages.append(("devices", on_devices(project.device_run.operation, usable), True))
         path = self.folder / f"{cell.id}-{len(stages)}-{forks}.json"
         if forks is None:
-            forks = _USUAL if self.options.forked is None else self.options.forked
+            forks = self._forks(expected)
         record = {
             "schema": 1,
             "stages": stages,
@@ -194,11 +204,31 @@ class Stay:
             "later": [dict(variables) for variables in self.host.environment_after],
             "way": str(self.host.way),
             "before": emulation.before if emulation is not None else "",
-            "forks": 0 if expected.error else forks,
+            "forks": forks,
         }
         write_json(path, record)
         path.chmod(0o644)
         return path
+
+    def _forks(self, expected: Expected) -> int:
+        """How many processes are forked from a load with torch."""
+        if expected.error:
+            return 0
+        return _USUAL if self.options.forked is None else self.options.forked
+
+    def _with_forks(self, expected: Expected, emulation: Emulation | None) -> Expected:
+        """The answer of a load with torch, whose forks may come after the use of a device."""
+        used = emulation is not None and _usable(expected)
+        forked = self.host.expect.forked if used else ""
+        return replace(expected, forks=self._forks(expected), forked=forked)
+
+    def _doctor(self, site: Site) -> Completed | None:
+        """The project's command that reports on the machine; emulators are too slow for it."""
+        arguments = self.matrix.project.doctor
+        if not arguments or self.host.cpu is not None:
+            return None
+        argv = (self.place.python(site), *self.host.python, *arguments)
+        return self.place.run(argv, self.things.environment, _DOCTOR_TIMEOUT)
 
     def _fresh(self, trip: Trip) -> list[Visit]:
         count = self.options.count or self.host.count or _USUAL
@@ -216,17 +246,19 @@ class Stay:
             plan = self.folder / "control.json"
             write_json(plan, {"schema": 1})
             plan.chmod(0o644)
-            self.controls.known[key] = self.visit(Trip(site=site, plan=plan, mode="control"))
+            kept = _CONTROL_TIMEOUT if self.host.at_once == 1 else _KEPT
+            trip = Trip(site=site, plan=plan, mode="control", limit=kept)
+            control = self.visit(trip)
+            if control.returncode is None and control.began == IMPORT:  # it may only be slow
+                control = self.visit(replace(trip, limit=_CONTROL_TIMEOUT))
+            self.controls.known[key] = control
         return self.controls.known[key]
 
     def visit(self, trip: Trip) -> Visit:
         """Make one visit and read what it said; none any more once the run is stopped."""
         if self.stopping.is_set():
             raise HarnessError("the run was stopped", where=f"host {self.host.name}")
-        limit = _TIMEOUT
-        if trip.mode == "control":
-            limit = _CONTROL_TIMEOUT if self.host.at_once == 1 else _KEPT
-        limit *= _QEMU_TIMES if self.host.cpu else 1.0
+        limit = trip.limit * (_QEMU_TIMES if self.host.cpu else 1.0)
         return read_visit(self.place.run(self.argv(trip), self._environment(trip), limit))
 
     def argv(self, trip: Trip) -> tuple[str, ...]:
@@ -240,6 +272,11 @@ class Stay:
     def _environment(self, trip: Trip) -> dict[str, str]:
         extra = trip.emulation.environment if trip.emulation is not None else {}
         return {**self.things.environment, **extra}
+
+
+def _usable(expected: Expected) -> list[int]:
+    """The ordinals of the devices that the wheel has an image for."""
+    return [at for at, image in enumerate(expected.images or ()) if not image.startswith("none")]
 
 
 def _said(state: Mapping[str, object]) -> dict[str, str]:

@@ -29,13 +29,14 @@ MARK = "@visit "
 PLAN_LIMIT = 1 << 20  # bytes
 TEXT_LIMIT = 2000  # characters of an exception's text
 THREADS = 8
-_FORKED: list[int] = []  # holds something in a forked process, which tells its errors only
+_FORKED: list[int] = []  # holds something in a forked process, which tells little
+_OF_FORKS = ("error", "forked")  # the events of such a process
 CONTROL = [("import", "import torch"), ("is_available", "result = torch.cuda.is_available()")]
 
 
 def tell(event: str, **values: object) -> None:
     """Send an event, as one write."""
-    if _FORKED and event != "error":
+    if _FORKED and event not in _OF_FORKS:
         return
     line = MARK + json.dumps({"event": event, **values}) + "\n"
     os.write(1, line.encode())
@@ -84,7 +85,13 @@ def ask(plan: dict[str, Any]) -> None:
         namespace: dict[str, Any] = {}
         started = time.perf_counter()
         execute("state", plan["state"], namespace)
-        tell("state", state=namespace.get("result"), seconds=time.perf_counter() - started)
+        found = namespace.get("result")
+        said = found if isinstance(found, dict) else {}
+        seconds = said.get("seconds", time.perf_counter() - started)
+        if _FORKED:
+            tell("forked", status=str(said.get("status"))[:TEXT_LIMIT], seconds=seconds)
+        else:
+            tell("state", state=found, seconds=seconds)
 
 
 def threaded(stages: list[tuple[str, str]], namespace: dict[str, Any]) -> None:

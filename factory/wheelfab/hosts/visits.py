@@ -19,9 +19,9 @@ class Visit:
     """One process on a host. ``stages`` are those that were done, with their seconds.
 
     ``began`` is the last stage that was begun, ``error`` the text of the exception that ended a
-    stage, ``states`` what the extension said of the hardware each time that it was asked (the first
-    time took ``state_seconds``), ``forks`` the exit codes of the processes forked from it,
-    ``complete`` whether it came to its end.
+    stage, ``states`` what the extension said of the hardware each time that it was asked, which
+    took ``state_seconds``, ``forks`` the exit codes of the processes forked from it, ``forked`` the
+    status that each gave and the seconds it took, ``complete`` whether it came to its end.
     """
 
     ending: str
@@ -32,8 +32,9 @@ class Visit:
     began: str
     error: str
     states: tuple[Mapping[str, Any], ...]
-    state_seconds: float
+    state_seconds: tuple[float, ...]
     forks: tuple[int, ...]
+    forked: tuple[tuple[str, float], ...]
     forked_error: str
     available: bool | None
     torch: str | None
@@ -76,7 +77,9 @@ class _Read:
     values: dict[str, Any] = field(default_factory=dict)
     stages: list[tuple[str, float]] = field(default_factory=list)
     states: list[Mapping[str, Any]] = field(default_factory=list)
+    state_seconds: list[float] = field(default_factory=list)
     forks: list[int] = field(default_factory=list)
+    forked: list[tuple[str, float]] = field(default_factory=list)
 
 
 def read_visit(done: Completed) -> Visit:
@@ -103,8 +106,9 @@ def read_visit(done: Completed) -> Visit:
         began=values.get("began", ""),
         error=values.get("error", ""),
         states=tuple(read.states),
-        state_seconds=values.get("state_seconds", 0.0),
+        state_seconds=tuple(read.state_seconds),
         forks=tuple(read.forks),
+        forked=tuple(read.forked),
         forked_error=values.get("forked_error", ""),
         available=values.get("available"),
         torch=values.get("torch"),
@@ -130,8 +134,10 @@ def _take(read: _Read, event: Mapping[str, Any]) -> None:
         case {"event": "error", "stage": str(stage), "error": str(text)} if not read.forks:
             values |= {"began": stage, "error": text}
         case {"event": "state", "state": dict(state), "seconds": float(seconds)}:
-            values.setdefault("state_seconds", seconds)
+            read.state_seconds.append(seconds)
             read.states.append(state)
+        case {"event": "forked", "status": str(status), "seconds": float(seconds)}:
+            read.forked.append((status, seconds))
         case {"event": "fork", "returncode": int(code)}:
             read.forks.append(code)
         case {"event": "control"}:
