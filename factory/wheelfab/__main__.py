@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     lint.add_argument("--python", help="the interpreter that imports it; this one by default")
     lint.add_argument("--tests", action="store_true", help="the package's own tests too")
     container = _add(sub, "container", commands.container_command)
-    text = "builder, cpu-host, diagnosis, driver-host, gpu-host or wheel-builder"
+    text = "builder, cpu-host, driver-host, gpu-host, diagnosis, driver-diagnosis or wheel-builder"
     container.add_argument("target", help=text)
     container.add_argument("--base", default="debian-12", help="a base of docker/bootstrap")
     container.add_argument("arguments", nargs="*", help="after --: a command instead of a shell")

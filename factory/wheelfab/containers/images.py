@@ -17,7 +17,10 @@ from wheelfab.flock import hold
 from wheelfab.records import digest, file_digest
 from wheelfab.suggest import did_you_mean
 
-TARGETS = ("builder", "cpu-host", "diagnosis", "driver-host", "gpu-host", "wheel-builder")
+TARGETS = (
+    *("builder", "cpu-host", "driver-host", "gpu-host", "diagnosis", "driver-diagnosis"),
+    "wheel-builder",
+)
 INPUTS = "wheelfab.inputs"  # the label: the digest of the recipe
 _BOOTSTRAP = "bootstrap"  # makes the bases, which are inputs by their ids
 _BUILDER_BASE = "debian-11"  # the oldest glibc
