@@ -11,7 +11,9 @@ import pytest
 from tests.factory.cellmaker import cells
 from tests.factory.hostmaker import host
 from tests.factory.matrixmaker import MATRIX, load
+from tests.factory.test_crash_write import REPORT
 from tests.factory.wheelmaker import make_cell
+from wheelfab.crash import write_crash
 from wheelfab.errors import UsageError
 from wheelfab.hosts.pages import hosts_page, no_gpu_page, write_pages
 from wheelfab.hosts.report import (
@@ -25,6 +27,7 @@ from wheelfab.hosts.report import (
     rows,
     write_report,
 )
+from wheelfab.hosts.run_hosts import show_results
 from wheelfab.wheel import read_wheel
 
 MACHINE = {"processor": "a processor", "cores": 2, "system": "Linux"}
@@ -90,6 +93,19 @@ def test_rows(result: HostResult) -> None:
     assert passed_row[3:7] == ("container", "20 of 20", "passes", "20 of 20")
     assert failed_row[5] == "failed: load without torch: SIGSEGV"
     assert left_row[4] == "not run: needs a container"
+
+
+def test_the_crashes_of_hosts_are_under_their_table_each_once(
+    tmp_path: Path, result: HostResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(write_crash(tmp_path, REPORT))
+    failed = replace(result, failures=("SIGSEGV",), crashes=(path,))
+    show_results([failed, replace(failed, host="dies")])
+    shown = capsys.readouterr().out
+    assert shown.index("bare") < shown.index("Crashes")
+    assert shown.count("2 of 3") == 1
+    show_results([result])
+    assert "Crashes" not in capsys.readouterr().out
 
 
 def test_the_page_of_hosts_counts_what_was_run(tmp_path: Path, result: HostResult) -> None:

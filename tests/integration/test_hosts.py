@@ -152,6 +152,29 @@ def test_b13_a_constructor_that_asks_the_driver_is_caught_and_named(
     assert "ask_the_driver" in report["guilty"]["called_by"]
 
 
+DIES_FORKED = "import ctypes, os\nos.register_at_fork(after_in_child=lambda: ctypes.string_at(0))\n"
+
+
+@pytest.mark.skipif(
+    shutil.which("gdb") is None or shutil.which("strace") is None, reason="needs gdb and strace"
+)
+def test_a_fork_that_dies_has_a_report_with_a_script_that_forks(tmp_path: Path) -> None:
+    made = project(tmp_path / "p", GOOD, package=DIES_FORKED + PACKAGE)
+    options = ("--count", "1", "--forked", "2", "--no-container", "--host", "bare")
+    results = made.results(*options, code=8)
+    assert results["bare"]["failures"] == [
+        "load with torch: 2 of 2 forked processes ended badly: -11"
+    ]
+    (path,) = results["bare"]["crashes"]
+    report = json.loads(Path(path).with_name("report.json").read_text())
+    assert (report["signal"], report["stage"]) == ("SIGSEGV", "forked")
+    assert report["reproduced"] == {"times": 3, "of": 3}
+    assert report["guilty"]["function"] == "string_at"
+    assert "os.fork()" in report["reproduce"]
+    assert "import demo" in report["reproduce"]
+    assert "visit.py" not in report["reproduce"]
+
+
 def test_b05_a_library_that_needs_libcuda_is_caught_and_named(
     tmp_path: Path, engine: Engine
 ) -> None:

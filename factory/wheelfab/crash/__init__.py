@@ -14,7 +14,7 @@ from wheelfab.crash.record import (
     Reproduced,
     Runner,
 )
-from wheelfab.crash.write import COLUMNS, rows, write_crash
+from wheelfab.crash.write import COLUMNS, add_place, rows, write_crash
 
 __all__ = [
     "COLUMNS",
@@ -27,6 +27,7 @@ __all__ = [
     "PythonFrame",
     "Reproduced",
     "Runner",
+    "add_place",
     "investigate",
     "rows",
     "write_crash",

@@ -25,15 +25,32 @@ def write_crash(root: Path, report: CrashReport) -> Path:
     """
     folder = root / "build" / "crashes" / report.signature
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with hold(folder.parent / f".{report.signature}.lock", what="crash", timeout=_LOCK_TIMEOUT):
+    with hold(_lock(folder), what="crash", timeout=_LOCK_TIMEOUT):
         record = _known(folder / "report.json")
         seen = record["seen_on"] if record is not None else {}
         if record is None or len(record["problems"]) > len(report.problems):
             record = {"schema": SCHEMA, **to_plain(report), "seen_on": seen}
-        seen[report.place] = int(seen.get(report.place, 0)) + 1
-        write_json(folder / "report.json", record)
-        write_text(folder / "report.md", render(record))
+        _write(folder, record, report.place)
     return folder / "report.md"
+
+
+def add_place(path: Path, place: str) -> None:
+    """Say in the report at ``path`` that the crash was seen at ``place`` too."""
+    with hold(_lock(path.parent), what="crash", timeout=_LOCK_TIMEOUT):
+        record = _known(path.with_name("report.json"))
+        if record is not None:
+            _write(path.parent, record, place)
+
+
+def _lock(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.lock"
+
+
+def _write(folder: Path, record: dict[str, Any], place: str) -> None:
+    seen = record["seen_on"]
+    seen[place] = int(seen.get(place, 0)) + 1
+    write_json(folder / "report.json", record)
+    write_text(folder / "report.md", render(record))
 
 
 def rows(paths: Iterable[Path]) -> tuple[tuple[str, ...], ...]:

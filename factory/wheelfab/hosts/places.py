@@ -20,6 +20,11 @@ from wheelfab.run import Completed, run
 if TYPE_CHECKING:
     from wheelfab.containers import Container, Engine
 
+DIAGNOSIS = {  # the image with gdb and strace for a host of each
+    HostImage.CPU: "diagnosis",
+    HostImage.DRIVER: "driver-diagnosis",
+    HostImage.GPU: "diagnosis",
+}
 USER = 10001  # of the images, and of loads in a namespace
 _SMALL = 1280 << 20  # bytes of memory of a small machine
 _PROC, _PROC_DRIVER = "/proc/", "/proc/driver/"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfab import console
+from wheelfab import console, crash
 from wheelfab.errors import UsageError
 from wheelfab.host import HERE, Host, TorchChoice
 from wheelfab.hosts.arrange import Emulation, make_emulation
@@ -77,8 +77,9 @@ def show_results(results: Sequence[HostResult]) -> None:
     for result in results:
         for failure in result.failures:
             console.error(f"{result.cell} on {result.host}: {failure}")
-        for crash in result.crashes:
-            console.note(f"crash report: {crash}")
+    crashes = [Path(path) for result in results for path in result.crashes]
+    if crashes:
+        console.table(crash.COLUMNS, crash.rows(crashes), title="Crashes")
     counts = {verdict: sum(result.verdict is verdict for result in results) for verdict in Verdict}
     console.note(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
 

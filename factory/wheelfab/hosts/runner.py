@@ -17,7 +17,7 @@ from wheelfab.errors import FactoryError
 from wheelfab.host import Host
 from wheelfab.hosts.arrange import QEMU, arrange
 from wheelfab.hosts.crashes import Blame
-from wheelfab.hosts.places import open_place, possible
+from wheelfab.hosts.places import DIAGNOSIS, open_place, possible
 from wheelfab.hosts.report import HostResult, not_run
 from wheelfab.hosts.sites import Site, Sites
 from wheelfab.hosts.stay import Controls, HostOptions, Stay
@@ -110,9 +110,8 @@ class HostRunner:
                     made = (item.folder for item in self.options.emulations.values())
                     things = replace(things, folders=(*things.folders, *made))
                 with open_place(host, things, sites, self.engine, folder) as place:
-                    again = partial(
-                        open_place, host, things, sites, self.engine, folder, image="diagnosis"
-                    )
+                    made_of = (host, things, sites, self.engine, folder)
+                    again = partial(open_place, *made_of, image=DIAGNOSIS[host.image])
                     blame = Blame(self.matrix.root, again)
                     shared = (self.matrix, host, things, place, folder, self.options)
                     stay = Stay(*shared, Controls(), blame, self.stopping)

@@ -13,7 +13,7 @@ from threading import Event
 from wheelfab.errors import HarnessError
 from wheelfab.host import Host
 from wheelfab.hosts.arrange import QEMU, VISIT, Arrangement, Emulation
-from wheelfab.hosts.crashes import Blame
+from wheelfab.hosts.crashes import Blame, Casualty
 from wheelfab.hosts.judge import (
     IMPORT,
     Expected,
@@ -25,12 +25,12 @@ from wheelfab.hosts.judge import (
     judge_fresh,
     judge_torch,
 )
-from wheelfab.hosts.places import Harness, Place
+from wheelfab.hosts.places import DIAGNOSIS, Harness, Place
 from wheelfab.hosts.report import Count, HostResult
 from wheelfab.hosts.sites import Site
 from wheelfab.hosts.visits import Visit, read_visit
 from wheelfab.model import Matrix
-from wheelfab.records import write_json
+from wheelfab.records import read_json, write_json
 from wheelfab.run import Completed
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
@@ -153,11 +153,28 @@ class Stay:
         return is_excused(load, control, self.host, (TORCH_FIRST, *first))
 
     def _crash(self, trip: Trip, visit: Visit) -> str:
-        """The report of a visit that a signal or the time limit ended."""
-        if not visit.died:
+        """The report of a visit that a signal or the time limit ended, or a fork of it."""
+        if not visit.died and not visit.fork_died:
             return ""
-        place = f"{self.place.harness} {self.host.base}, host {self.host.name}, {trip.site.cell}"
-        return self.blame.report(visit, self.argv(trip), self._environment(trip), place)
+        argv = self.argv(trip)
+        container = self.place.harness is Harness.CONTAINER
+        return self.blame.report(
+            Casualty(
+                visit=visit,
+                cell=trip.site.cell,
+                argv=argv,
+                python=argv[: argv.index(str(VISIT))],
+                environment=self._environment(trip),
+                plan=read_json(trip.plan),
+                mode=trip.mode,
+                where=f"{self.place.harness} {self.host.base}, host {self.host.name}, "
+                f"{trip.site.cell}",
+                container=f" in `wheelfab container {DIAGNOSIS[self.host.image]} "
+                f"--base {self.host.base}`"
+                if container
+                else "",
+            )
+        )
 
     def _words(
         self, visit: Visit, trouble: str, expected: Expected, emulation: Emulation | None

@@ -59,6 +59,11 @@ class Visit:
         return not self.complete and not self.error
 
     @property
+    def fork_died(self) -> bool:
+        """It came to its end, but a signal ended a process that it forked."""
+        return not self.died and any(code < 0 for code in self.forks)
+
+    @property
     def trouble(self) -> str:
         """Why it did not pass, in a line."""
         where = f"stage {self.began!r}: " if self.began else ""

@@ -93,7 +93,12 @@ def script_of(target: Target, stage: str, *, forks: bool) -> str:
         if each.stage == stage != EXIT:
             break
     source = "\n".join(sources)
-    return _FORK.format(preload=target.preload, source=source) if forks else source
+    return in_fork(target.preload, source) if forks else source
+
+
+def in_fork(preload: str, source: str) -> str:
+    """A script that runs ``source`` in a process forked after ``preload``, and ends as that did."""
+    return _FORK.format(preload=preload, source=source)
 
 
 def _here(argv: Sequence[str], environment: Mapping[str, str], timeout: float) -> Completed:
