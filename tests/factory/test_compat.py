@@ -26,6 +26,7 @@ from wheelfab.compat.record import (
 )
 from wheelfab.compat.render import show_table, to_markdown
 from wheelfab.errors import FormatError
+from wheelfab.hosts.report import SCHEMA as HOSTS_SCHEMA
 from wheelfab.records import file_digest, write_json
 from wheelfab.variant import Excluded
 
@@ -65,7 +66,7 @@ def record_hosts(root: Path, cell: str, wheel: Path, *results: dict[str, Any]) -
         "with_torch": "passes",
         "verdict": "passed",
     }
-    report = {"schema": 1, "results": [{**usual, **result} for result in results]}
+    report = {"schema": HOSTS_SCHEMA, "results": [{**usual, **result} for result in results]}
     write_json(root / "build" / "hosts" / "report.json", report)
 
 

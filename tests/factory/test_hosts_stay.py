@@ -21,7 +21,7 @@ from wheelfab.host import Host, Pollution, TorchChoice
 from wheelfab.hosts.arrange import Arrangement
 from wheelfab.hosts.crashes import Blame
 from wheelfab.hosts.places import Harness, Place
-from wheelfab.hosts.report import HostResult
+from wheelfab.hosts.report import Beside, HostResult, host_digest
 from wheelfab.hosts.sites import Site
 from wheelfab.hosts.stay import Controls, HostOptions, Stay
 from wheelfab.hosts.visits import MARK
@@ -177,6 +177,7 @@ def test_a_wheel_that_passes(loaded: Loaded) -> None:
     assert (result.failures, result.crashes) == ((), ())
     assert sorted(place.modes) == ["control", "fresh", "fresh", "torch"]
     assert (result.forked.made, result.forked.passed) == (2, 2)
+    assert (result.beside, result.host_digest) == (Beside.PASSED, host_digest(DIES))
 
 
 @pytest.mark.parametrize("stage", ["torch", "libraries"])
@@ -203,9 +204,11 @@ def test_where_torch_cannot_be_imported_a_load_may_end_there_and_nowhere_else(
     codes = {"control": -11, "torch": -11}
     result, _ = loaded(DIES, TORCH_DIES | {"torch": begun("package", "torch")}, codes)
     assert (result.failures, result.crashes) == ((), ())
+    assert result.beside is Beside.EXCUSED
     assert result.control == "torch dies here: SIGSEGV in its import"
     result, _ = loaded(DIES, TORCH_DIES | {"torch": begun("package")}, codes)
     assert result.failures == ("load with torch: stage 'package': SIGSEGV",)
+    assert result.beside is Beside.FAILED
     result, _ = loaded(DIES, TORCH_DIES | {"torch": begun("package", "torch", "libraries")}, codes)
     assert result.failures == ("load with torch: stage 'libraries': SIGSEGV",)
 
@@ -246,6 +249,7 @@ def test_the_control_is_run_beside_another_series_too(loaded: Loaded) -> None:
     other = host("other", status="driver_crashed", torch=TorchChoice.OTHER, error=("built for",))
     result, place = loaded(other, said, {"torch": 1})
     assert (result.failures, result.control) == ((), "is_available() is False")
+    assert result.beside is Beside.ERROR
     assert place.modes.count("control") == 1
 
 

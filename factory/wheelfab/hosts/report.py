@@ -10,11 +10,11 @@ from typing import Any
 
 from wheelfab.host import Host
 from wheelfab.hosts.judge import expected_of
-from wheelfab.records import read_json, to_plain, write_json
+from wheelfab.records import digest, read_json, to_plain, write_json
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
-SCHEMA = 1
+SCHEMA = 2
 COLUMNS = (
     "host",
     "cell",
@@ -37,6 +37,25 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
 
 
+class Beside(StrEnum):
+    """What became of the load with torch."""
+
+    PASSED = "passed"
+    ERROR = "clear error"  # the one that is expected there
+    EXCUSED = "torch cannot be imported"
+    FAILED = "failed"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """A run over hosts so far: its wall time, how many hosts at a time, the pairs it has done."""
+
+    seconds: float
+    jobs: int
+    pairs: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Count:
     """How many loads of a kind were made and how many were as expected."""
@@ -52,15 +71,17 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostResult:
-    """One wheel on one host.
+    """One wheel on one host, which is the machine of ``host_digest``.
 
     ``fresh`` are loads without torch (with it under ``deep``), ``with_torch`` is what the load with
-    torch and an operation did, ``control`` what torch alone did, ``doctor`` how the project's own
+    torch and an operation did in words, ``beside`` in one, ``emulated`` whether operations ran on
+    the devices there, ``control`` what torch alone did, ``doctor`` how the project's own
     report on the machine ended, where it was asked for one. ``status``, ``reason`` and
     ``next_step`` are the extension's words. ``not_run`` says why nothing was tried.
     """
 
     host: str
+    host_digest: str
     cell: str
     wheel: str
     sha256: str
@@ -72,6 +93,8 @@ class HostResult:
     expected: str
     fresh: Count
     with_torch: str
+    beside: Beside
+    emulated: bool
     forked: Count
     control: str
     doctor: str
@@ -98,10 +121,13 @@ def not_run(host: Host, cell: Cell, wheel: Wheel, reason: str, *, failure: str =
         **dict.fromkeys(("torch", "libraries", "harness", "base", "with_torch", "control"), ""),
         **dict.fromkeys(("doctor", "status", "reason", "next_step"), ""),
         host=host.name,
+        host_digest=host_digest(host),
         cell=cell.id,
         wheel=wheel.file,
         sha256=wheel.sha256,
         deep=False,
+        beside=Beside.NOT_RUN,
+        emulated=False,
         expected=expected_of(host, cell).text,
         fresh=none,
         forked=none,
@@ -112,33 +138,36 @@ def not_run(host: Host, cell: Cell, wheel: Wheel, reason: str, *, failure: str =
     )
 
 
+def host_digest(host: Host) -> str:
+    """The SHA-256 of what a host is made of and must answer: another one is another machine."""
+    return digest(to_plain(host))
+
+
 def report_path(root: Path) -> Path:
     """Where the report lies in the project ``root``."""
     return root / "build" / "hosts" / "report.json"
 
 
 def write_report(
-    root: Path,
-    results: Sequence[HostResult],
-    hosts: Sequence[Host],
-    machine: object,
-    seconds: float,
+    root: Path, results: Sequence[HostResult], hosts: Sequence[Host], machine: object, run: Run
 ) -> Path:
-    """Write ``results``; those of the same wheel on other hosts stay in the file."""
+    """Write ``results``; those of the same wheel on other hosts stay, if the hosts are the same."""
     path = report_path(root)
     now = {(result.host, result.cell): _record(result) for result in results}
     wheels = {result.cell: result.sha256 for result in results}
+    digests = {host.name: host_digest(host) for host in hosts}
     old_report = read_report(root)
     kept = {
         (old["host"], old["cell"]): old
         for old in (old_report["results"] if old_report else ())
         if wheels.get(old["cell"], old["sha256"]) == old["sha256"]
+        and digests.get(old["host"]) == old["host_digest"]
     }
     order = {host.name: at for at, host in enumerate(hosts)}
     merged = [item for key, item in {**kept, **now}.items() if key[0] in order]
     merged.sort(key=lambda item: (order[item["host"]], item["cell"]))
-    record = {"schema": SCHEMA, "machine": to_plain(machine), "seconds": seconds, "results": merged}
-    write_json(path, record)
+    record = {"schema": SCHEMA, "machine": machine, "run": run, "results": merged}
+    write_json(path, to_plain(record))
     return path
 
 

@@ -13,7 +13,7 @@ from wheelfab import console, crash
 from wheelfab.errors import UsageError
 from wheelfab.host import HERE, Host, TorchChoice
 from wheelfab.hosts.arrange import Emulation, make_emulation
-from wheelfab.hosts.report import COLUMNS, HostResult, Verdict, rows, write_report
+from wheelfab.hosts.report import COLUMNS, HostResult, Run, Verdict, rows, write_report
 from wheelfab.hosts.runner import HostRunner
 from wheelfab.hosts.sites import Site, Sites, open_sites
 from wheelfab.hosts.stay import HostOptions
@@ -63,12 +63,15 @@ def run_hosts(
         if any(host.emulated for host in hosts):
             options = replace(options, emulations=_emulations(matrix, wheels, sites))
         runner = HostRunner(matrix, wheels, sites, engine, libraries, options)
-        return runner.run(
-            hosts,
-            lambda results: write_report(
-                matrix.root, results, matrix.hosts, this_machine(), time.monotonic() - began
-            ),
-        )
+        done: list[HostResult] = []
+
+        def keep(results: Sequence[HostResult]) -> None:
+            done.extend(results)
+            pairs = sum(not result.not_run for result in done)
+            run = Run(seconds=time.monotonic() - began, jobs=options.jobs, pairs=pairs)
+            write_report(matrix.root, done, matrix.hosts, this_machine(), run)
+
+        return runner.run(hosts, keep)
 
 
 def show_results(results: Sequence[HostResult]) -> None:

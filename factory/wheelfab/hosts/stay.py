@@ -26,7 +26,7 @@ from wheelfab.hosts.judge import (
     judge_torch,
 )
 from wheelfab.hosts.places import DIAGNOSIS, Harness, Place
-from wheelfab.hosts.report import Count, HostResult
+from wheelfab.hosts.report import Beside, Count, HostResult, host_digest
 from wheelfab.hosts.sites import Site
 from wheelfab.hosts.visits import Visit, read_visit
 from wheelfab.model import Matrix
@@ -113,7 +113,8 @@ class Stay:
         trouble = judge_torch(last, self._with_forks(expected, emulation))
         if control is not None and not control.passed and not is_explained(control, self.host):
             failures.append(control_words(control))
-        if trouble and (expected.error or not self._excused(last, control)):
+        beside = self._beside(last, control, trouble, expected)
+        if beside is Beside.FAILED:
             failures.append(f"load with torch: {trouble}")
             crashes.append(self._crash(long, last))
         answer = self._doctor(site) if doctor else None
@@ -121,6 +122,7 @@ class Stay:
             failures.append(f"doctor: {bad}")
         return HostResult(
             host=self.host.name,
+            host_digest=host_digest(self.host),
             cell=cell.id,
             wheel=wheel.file,
             sha256=wheel.sha256,
@@ -132,6 +134,8 @@ class Stay:
             expected=expected.text,
             fresh=Count(made=len(fresh), passed=len(fresh) - len(wrong)),
             with_torch=self._words(last, trouble, expected, emulation),
+            beside=beside,
+            emulated=beside is Beside.PASSED and emulation is not None and bool(_usable(expected)),
             forked=Count(made=len(last.forks), passed=sum(code == 0 for code in last.forks)),
             control=control_words(control) if control is not None else "",
             doctor=f"{answer.ending}, {answer.seconds:.1f} s" if answer is not None else "",
@@ -146,6 +150,15 @@ class Stay:
         """A visit without forks."""
         plan = self._plan(cell, expected_of(self.host, cell), None, forks=0)
         return Trip(site=site, plan=plan, mode=mode)
+
+    def _beside(
+        self, load: Visit, control: Visit | None, trouble: str, expected: Expected
+    ) -> Beside:
+        """What became of the load with torch."""
+        if not trouble:
+            return Beside.ERROR if expected.error else Beside.PASSED
+        excused = not expected.error and self._excused(load, control)
+        return Beside.EXCUSED if excused else Beside.FAILED
 
     def _excused(self, load: Visit, control: Visit | None) -> bool:
         """Whether ``load`` may fail where it did, since torch alone cannot be imported."""
