@@ -26,6 +26,7 @@ from .sources import repository_with
 
 CELL = "cu121-torch2.4"
 STATE = '''
+doctor = ["-c", "print('well')"]
 state = """
 import demo
 result = {"status": demo.status, "reason": "it says so", "notes": [], "images": []}
@@ -59,6 +60,14 @@ torch = "none"
 files = { "/proc/driver/nvidia/version" = "Kernel Module  1.2.3" }
 status = "fine"
 """
+REAL_DRIVER = """
+[hosts.real]
+help = "NVIDIA's own driver library, no device"
+image = "driver-host"
+driver = "real"
+torch = "none"
+status = "fine"
+"""
 GOOD = "int answer(void) { return 42; }\n"
 # Asks the driver as the library is loaded, as a static object would.
 ASKS = """
@@ -67,6 +76,14 @@ int answer(void) { return 42; }
 __attribute__((constructor)) void ask_the_driver(void) {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (driver) ((int (*)(unsigned))dlsym(driver, "cuInit"))(0);
+}
+"""
+# Dies where there is any driver library, and nowhere else.
+DIES_BESIDE = """
+#include <dlfcn.h>
+int answer(void) { return 42; }
+__attribute__((constructor)) void look_for_a_driver(void) {
+  if (dlopen("libcuda.so.1", RTLD_NOW)) *(volatile int*)0 = 1;
 }
 """
 NEEDS = "int cuInit(unsigned);\nint answer(void) { return cuInit(0), 42; }\n"
@@ -95,11 +112,13 @@ class Project:
         return {item["host"]: item for item in json.loads(done.stdout)}
 
 
-def project(folder: Path, source: str, *flags: str, package: str = PACKAGE) -> Project:
+def project(
+    folder: Path, source: str, *flags: str, package: str = PACKAGE, hosts: str = HOSTS
+) -> Project:
     """A project whose wheel's library was compiled from ``source``, with a ``docker`` folder."""
     folder.mkdir()
     text = MATRIX.replace('size-budget = "40 MB"\n', f'size-budget = "40 MB"\n{STATE}', 1)
-    (folder / "matrix.toml").write_text(text + HOSTS, encoding="utf-8")
+    (folder / "matrix.toml").write_text(text + hosts, encoding="utf-8")
     shutil.copytree(ROOT / "docker", folder / "docker")
     (folder / "native.c").write_text(source, encoding="utf-8")
     library = folder / "native.so"
@@ -135,6 +154,7 @@ def test_without_containers_what_is_not_honest_is_not_run(tmp_path: Path) -> Non
         "skewed": "namespace" if os.geteuid() == 0 else "",
     }
     assert "needs a container" in results["debian-13"]["not_run"]
+    assert results["bare"]["doctor"].startswith("exit 0, ")
 
 
 def test_b13_a_constructor_that_asks_the_driver_is_caught_and_named(
@@ -173,6 +193,21 @@ def test_a_fork_that_dies_has_a_report_with_a_script_that_forks(tmp_path: Path) 
     assert "os.fork()" in report["reproduce"]
     assert "import demo" in report["reproduce"]
     assert "visit.py" not in report["reproduce"]
+
+
+def test_a_crash_beside_nvidias_own_library_is_looked_at_beside_it(
+    tmp_path: Path, engine: Engine
+) -> None:
+    assert engine
+    made = project(tmp_path / "p", DIES_BESIDE, "-ldl", hosts=REAL_DRIVER)
+    results = made.results("--count", "1", "--forked", "0", code=8)
+    assert "SIGSEGV" in results["real"]["failures"][0]
+    (path,) = results["real"]["crashes"]
+    report = json.loads(Path(path).with_name("report.json").read_text())
+    assert report["reproduced"] == {"times": 3, "of": 3}
+    assert report["guilty"]["function"] == "look_for_a_driver"
+    assert any("libcuda.so" in item["path"] for item in report["libraries"])
+    assert "wheelfab container driver-diagnosis" in report["problems"][-1]
 
 
 def test_b05_a_library_that_needs_libcuda_is_caught_and_named(
