@@ -47,10 +47,11 @@ Events = Sequence[Mapping[str, object]]
 
 @dataclass
 class Actor:
-    """A place where each mode of a visit tells ``said`` and ends with ``codes``."""
+    """A place where each mode of a visit tells ``said``, then ``then``, and ends by ``codes``."""
 
     said: dict[str, Events]
     codes: dict[str, int | None]
+    then: dict[str, Events]
     modes: list[str] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     harness: Harness = Harness.PROCESS
@@ -66,6 +67,7 @@ class Actor:
         self.modes.append(mode)
         self.limits.append(timeout)
         lines = [MARK + json.dumps(event) for event in self.said[mode]]
+        self.said |= {mode: self.then.get(mode, self.said[mode])}
         code = self.codes.get(mode, 0)
         return Completed(
             argv=tuple(argv), returncode=code, stdout="\n".join(lines), stderr="", seconds=0.1
@@ -127,6 +129,7 @@ def _loaded(
     codes: dict[str, int | None],
     *,
     doctor: bool = False,
+    then: dict[str, Events] | None = None,
     **options: Any,
 ) -> tuple[HostResult, Actor]:
     text = MATRIX.replace('\n[torch."2.4"]', f'{LOADS}\n[torch."2.4"]', 1)
@@ -141,7 +144,7 @@ def _loaded(
         packages=folder,
         overlays={},
     )
-    place = Actor({"fresh": FRESH, "torch": GOOD, "control": CONTROL, **said}, codes)
+    place = Actor({"fresh": FRESH, "torch": GOOD, "control": CONTROL, **said}, codes, then or {})
 
     @contextmanager
     def again() -> Iterator[Place]:
@@ -268,3 +271,20 @@ def test_a_fork_that_does_not_tell_the_state_fails(loaded: Loaded) -> None:
     mute = [event for event in GOOD if event["event"] != "forked"]
     result, _ = loaded(DIES, {"torch": mute}, {})
     assert result.failures == ("load with torch: its forked processes gave 0 states, not 2",)
+
+
+def test_a_state_that_is_late_twice_fails(loaded: Loaded) -> None:
+    late = [event | {"seconds": 31.0} if event["event"] == "state" else event for event in FRESH]
+    result, place = loaded(DIES, {"fresh": late}, {})
+    assert place.modes.count("fresh") == 4
+    assert result.fresh.passed == 0
+    assert result.failures == 2 * (
+        "load without torch: the state took 31.00 s where 30.5 s is the limit",
+    )
+
+
+def test_a_state_that_is_late_once_is_the_machines(loaded: Loaded) -> None:
+    fork = {"event": "forked", "status": "driver_crashed", "seconds": 31.0}
+    late = [fork if event["event"] == "forked" else event for event in GOOD]
+    result, place = loaded(DIES, {"torch": late}, {}, then={"torch": GOOD})
+    assert (place.modes.count("torch"), result.failures) == (2, ())

@@ -111,6 +111,12 @@ def judge_forks(visit: Visit, expected: Expected) -> str:
     return f"in a forked process {late}" if late else ""
 
 
+def is_late(visit: Visit, expected: Expected) -> bool:
+    """Whether a state came after its time, in the load or in a fork of it."""
+    forked = [seconds for _, seconds in visit.forked]
+    return bool(expected.status and _late([*visit.state_seconds, *forked], expected))
+
+
 def _late(seconds: Sequence[float], expected: Expected) -> str:
     longest = max(seconds, default=0.0)
     if expected.limit is None or longest <= expected.limit + GRACE:
