@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,14 +29,14 @@ from wheelfab.hosts.judge import (
 from wheelfab.hosts.places import DIAGNOSIS, Harness, Place
 from wheelfab.hosts.report import Beside, Count, HostResult, host_digest
 from wheelfab.hosts.sites import Site
+from wheelfab.hosts.trips import Trip, plan_of, stages_of, usable_of, write_plan
 from wheelfab.hosts.visits import Visit, read_visit
 from wheelfab.model import Matrix
-from wheelfab.records import read_json, write_json
+from wheelfab.records import read_json
 from wheelfab.run import Completed
 from wheelfab.variant import Cell
 from wheelfab.wheel import Wheel
 
-_TIMEOUT = 120.0  # seconds of a visit
 _DOCTOR_TIMEOUT = 30.0
 _CONTROL_TIMEOUT = 60.0  # seconds of torch alone
 _KEPT = 15.0  # seconds of it on a host where loads only wait
@@ -65,17 +65,6 @@ class Controls:
     """What torch alone did on a host, asked once for each release."""
 
     known: dict[str, Visit] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trip:
-    """What one visit is made with. ``mode`` is one of ``visit.py``, ``limit`` in seconds."""
-
-    site: Site
-    plan: Path
-    mode: str
-    emulation: Emulation | None = None
-    limit: float = _TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +100,8 @@ class Stay:
         wrong = [(visit, text) for visit in fresh if (text := judge_fresh(visit, expected))]
         failures = [f"load without torch: {text}" for _, text in wrong]
         crashes = [self._crash(short, visit) for visit, _ in wrong]
-        trouble = judge_torch(last, self._with_forks(expected, emulation))
+        used = emulation is not None and bool(usable_of(expected))
+        trouble = judge_torch(last, self._with_forks(expected, used=used))
         if control is not None and not control.passed and not is_explained(control, self.host):
             failures.append(control_words(control))
         beside = self._beside(last, control, trouble, expected)
@@ -134,9 +124,9 @@ class Stay:
             deep=deep,
             expected=expected.text,
             fresh=Count(made=len(fresh), passed=len(fresh) - len(wrong)),
-            with_torch=self._words(last, trouble, expected, emulation),
+            with_torch=self._words(last, trouble, beside, emulated=used),
             beside=beside,
-            emulated=beside is Beside.PASSED and emulation is not None and bool(_usable(expected)),
+            emulated=beside is Beside.PASSED and used,
             forked=Count(made=len(last.forks), passed=sum(code == 0 for code in last.forks)),
             control=control_words(control) if control is not None else "",
             doctor=f"{answer.ending}, {answer.seconds:.1f} s" if answer is not None else "",
@@ -190,17 +180,15 @@ class Stay:
             )
         )
 
-    def _words(
-        self, visit: Visit, trouble: str, expected: Expected, emulation: Emulation | None
-    ) -> str:
+    def _words(self, visit: Visit, trouble: str, beside: Beside, *, emulated: bool) -> str:
         """What the load with torch did, in short."""
         if trouble:
             return trouble
-        if expected.error:
+        if beside is Beside.ERROR:
             return f"clear error: {visit.error}"
-        if self.host.emulated and emulation is None:
+        if self.host.emulated and not emulated:
             return "passes; its devices were not emulated"
-        return "passes, on each device too" if self.host.emulated else "passes"
+        return "passes, on each device too" if emulated else "passes"
 
     def _emulation(self, cell: Cell, site: Site) -> Emulation | None:
         if not self.host.emulated or cell.variant.cuda is None:
@@ -215,30 +203,10 @@ class Stay:
         *,
         forks: int | None = None,
     ) -> Path:
-        project = self.matrix.project
-        stages = [
-            (stage.stage, stage.run, stage.needs_torch)
-            for stage in project.load
-            if not expected.error or stage.stage != "torch"
-        ]
-        usable = _usable(expected)
-        if emulation is not None and project.device_run is not None and usable:
-            stages.append(("devices", on_devices(project.device_run.operation, usable), True))
+        stages = stages_of(self.matrix.project, expected, emulation)
         path = self.folder / f"{cell.id}-{len(stages)}-{forks}.json"
-        if forks is None:
-            forks = self._forks(expected)
-        record = {
-            "schema": 1,
-            "stages": stages,
-            "repeat": (project.load[-1].stage, project.load[-1].run),
-            "state": project.state,
-            "later": [dict(variables) for variables in self.host.environment_after],
-            "way": str(self.host.way),
-            "before": emulation.before if emulation is not None else "",
-            "forks": forks,
-        }
-        write_json(path, record)
-        path.chmod(0o644)
+        count = self._forks(expected) if forks is None else forks
+        write_plan(path, plan_of(self.matrix.project, self.host, stages, emulation, count))
         return path
 
     def _forks(self, expected: Expected) -> int:
@@ -247,9 +215,8 @@ class Stay:
             return 0
         return _USUAL if self.options.forked is None else self.options.forked
 
-    def _with_forks(self, expected: Expected, emulation: Emulation | None) -> Expected:
+    def _with_forks(self, expected: Expected, *, used: bool) -> Expected:
         """The answer of a load with torch, whose forks may come after the use of a device."""
-        used = emulation is not None and _usable(expected)
         forked = self.host.expect.forked if used else ""
         return replace(expected, forks=self._forks(expected), forked=forked)
 
@@ -280,8 +247,7 @@ class Stay:
         key = str(site.torch)
         if key not in self.controls.known:
             plan = self.folder / "control.json"
-            write_json(plan, {"schema": 1})
-            plan.chmod(0o644)
+            write_plan(plan, {})
             kept = _CONTROL_TIMEOUT if self.host.at_once == 1 else _KEPT
             trip = Trip(site=site, plan=plan, mode="control", limit=kept)
             control = self.visit(trip)
@@ -310,19 +276,6 @@ class Stay:
         return {**self.things.environment, **extra}
 
 
-def _usable(expected: Expected) -> list[int]:
-    """The ordinals of the devices that the wheel has an image for."""
-    return [at for at, image in enumerate(expected.images or ()) if not image.startswith("none")]
-
-
 def _said(state: Mapping[str, object]) -> dict[str, str]:
     """What the extension said, as far as the report keeps it."""
     return {key: str(state.get(key, "")) for key in ("status", "reason", "next_step")}
-
-
-def on_devices(operation: str, ordinals: Sequence[int]) -> str:
-    """Python code that runs ``operation`` on each of the devices ``ordinals``."""
-    lines = [f"operation = compile({operation!r}, '<operation>', 'exec')"]
-    lines += [f"for ordinal in {list(ordinals)}:"]
-    lines += ["    exec(operation, {**globals(), 'device': f'cuda:{ordinal}'})"]
-    return "\n".join(lines)
