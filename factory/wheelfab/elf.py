@@ -50,16 +50,21 @@ _MOST_VERSIONS = 50_000
 _LONGEST_NAME = 1 << 16
 _MOST_NAME_BYTES = 512 << 20
 _LONGEST_NOTES = 1 << 20
+_LAST_OFFSET = (1 << 63) - 1  # of any file: offsets are signed
 
 
 class SectionType(IntEnum):
-    """The section types that this reader looks into."""
+    """The section types that this reader looks into, and those without bytes in the file."""
 
+    NULL = 0
     NOBITS = 8
     DYNSYM = 11
     VERSION_DEFINITIONS = 0x6FFFFFFD
     VERSION_NEEDS = 0x6FFFFFFE
     VERSION_INDEX = 0x6FFFFFFF
+
+
+_NOT_STORED = (SectionType.NULL, SectionType.NOBITS)
 
 
 class Relro(StrEnum):
@@ -82,6 +87,11 @@ class Section:
     size: int
     link: int
     info: int
+
+    @property
+    def stored(self) -> bool:
+        """Whether it has bytes in the file; those lie inside it."""
+        return self.type not in _NOT_STORED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -315,6 +325,8 @@ class _Reader:
         headers = list(_SECTION.iter_unpack(table))
         if names >= count:
             raise _MalformedError(f"section names in section {names} of {count}")
+        for number, header in enumerate(headers):
+            self._check_place(number, header)
         start, size = headers[names][4:6]
         return tuple(
             Section(
@@ -329,6 +341,18 @@ class _Reader:
             )
             for header in headers
         )
+
+    def _check_place(self, number: int, header: tuple[int, ...]) -> None:
+        """Refuse a section outside the file; one that is not stored may be of any size."""
+        kind, offset, size = header[1], header[4], header[5]
+        if kind in _NOT_STORED:
+            size, last = 0, _LAST_OFFSET
+        else:
+            last = self.size
+        if offset + size > last:
+            raise _MalformedError(
+                f"section {number} lies outside the file ({offset:#x} + {size:#x})"
+            )
 
     def _segments(self, offset: int, count: int) -> list[tuple[int, ...]]:
         if offset == 0 or count == 0:

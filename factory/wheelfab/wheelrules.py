@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import email.message
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import Any
 from zipfile import ZipFile, ZipInfo
 
 from packaging.metadata import InvalidMetadata, Metadata
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import InvalidTag, Tag, parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from wheelfab.archive import Flaw, FlawKind, digest_member, read_member
 from wheelfab.errors import FormatError
@@ -22,6 +25,8 @@ from wheelfab.manifest import Entry, Member, manifest_flaws, parse_manifest
 
 _BUILD_RECORD = re.compile(r"[^/]+/_build\.json")
 _LIBRARY = re.compile(r"\.so(\.\d+)*$")
+_LONG_NUMBER = re.compile(r"\d{1000}")  # packaging converts each; Python refuses 4300 digits
+_MOST_TAGS = 10_000  # that the lines of WHEEL stand for
 _LIBRARY_SUFFIX = re.compile(r"\.(?:cpython-(?P<cpython>\d+[a-z]*)|(?P<abi3>abi3))[^./]*\.so$")
 
 Digest = Callable[[ZipFile, ZipInfo, str], bytes]
@@ -67,6 +72,11 @@ def read_build_record(archive: ZipFile) -> Mapping[str, Any] | None:
     if not isinstance(value, dict):
         raise FormatError("is not a JSON object", where=found[0])
     return value
+
+
+def is_comparable(requirement: Requirement | SpecifierSet) -> bool:
+    """Whether versions can be held against it: not with a number of a thousand digits."""
+    return not _LONG_NUMBER.search(str(requirement))
 
 
 def fact_flaws(archive: ZipFile, file: str) -> Iterator[Flaw]:
@@ -146,10 +156,10 @@ def _folder_flaws(folder: str, suffix: str, name: NameFacts) -> Iterator[Flaw]:
 def _version_flaws(version: str, where: str, name: NameFacts) -> Iterator[Flaw]:
     try:
         same = Version(version) == name.version
-    except InvalidVersion:
+    except ValueError:  # no version, or one with a number of thousands of digits
         same = False
     if not same:
-        what = f"says version {version!r}, the file name says {str(name.version)!r}"
+        what = f"says version {version[:100]!r}, the file name says {str(name.version)!r}"
         yield Flaw(kind=FlawKind.VERSION, where=where, what=what)
 
 
@@ -165,6 +175,13 @@ def _metadata_flaws(archive: ZipFile, folder: str, name: NameFacts) -> Iterator[
             field = f"{error.field}: " if isinstance(error, InvalidMetadata) else ""
             yield Flaw(kind=FlawKind.METADATA, where=where, what=f"{field}{error}")
         return
+    except ValueError as error:  # a version with a number of thousands of digits
+        yield Flaw(kind=FlawKind.METADATA, where=where, what=f"version: {error}")
+        return
+    for need in (*(metadata.requires_dist or ()), *filter(None, (metadata.requires_python,))):
+        if not is_comparable(need):
+            what = f"a number of over a thousand digits: {str(need)[:60]}"
+            yield Flaw(kind=FlawKind.METADATA, where=where, what=what)
     if canonicalize_name(metadata.name) != name.name:
         what = f"says name {metadata.name!r}, the file name says {name.name!r}"
         yield Flaw(kind=FlawKind.NAME, where=where, what=what)
@@ -193,6 +210,10 @@ def _tag_flaws(archive: ZipFile, folder: str, file: str) -> Iterator[Flaw]:
     fields = email.message_from_bytes(read_member(archive, where))
     yield from _wheel_field_flaws(fields, where, name)
     texts = [str(text) for text in fields.get_all("Tag", [])]
+    if (count := sum(map(_tag_count, texts))) > _MOST_TAGS:
+        what = f"{count} tags, over {_MOST_TAGS}"
+        yield Flaw(kind=FlawKind.WHEEL_FILE, where=where, what=what)
+        return
     for text in texts:
         if not _tag_set(text):
             yield Flaw(kind=FlawKind.WHEEL_FILE, where=where, what=f"Tag {text!r} is not a tag")
@@ -202,6 +223,11 @@ def _tag_flaws(archive: ZipFile, folder: str, file: str) -> Iterator[Flaw]:
         yield Flaw(kind=FlawKind.TAG, where=where, what=what)
     pure = str(fields.get("Root-Is-Purelib")).lower() == "true"
     yield from _library_flaws(archive, name.tags, pure=pure)
+
+
+def _tag_count(text: str) -> int:
+    """How many tags a compressed tag stands for."""
+    return math.prod(part.count(".") + 1 for part in text.split("-"))
 
 
 def _tag_set(text: str) -> frozenset[Tag]:

@@ -6,6 +6,7 @@ between members, two programs unpack two different archives from one file.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator
 from typing import IO
@@ -42,18 +43,24 @@ def header_flaws(archive: ZipFile) -> Iterator[tuple[str, str]]:
 
 def data_start(file: IO[bytes], member: ZipInfo) -> int:
     """Where a member's packed bytes begin, by its own header."""
-    file.seek(max(member.header_offset, 0))
-    head = file.read(_LOCAL.size)
+    head = _head(file, member)
     if len(head) < _LOCAL.size:
         return member.header_offset
     name, extra = _LOCAL.unpack(head)[-2:]
     return member.header_offset + _LOCAL.size + int(name) + int(extra)
 
 
+def _head(file: IO[bytes], member: ZipInfo) -> bytes:
+    """A member's own header; nothing where the list points outside the file."""
+    if not 0 <= member.header_offset < file.seek(0, os.SEEK_END):
+        return b""
+    file.seek(member.header_offset)
+    return file.read(_LOCAL.size)
+
+
 def _read(file: IO[bytes], member: ZipInfo) -> tuple[int, str]:
     """Where a member ends, and in what its header differs from the list."""
-    file.seek(max(member.header_offset, 0))
-    head = file.read(_LOCAL.size) if member.header_offset >= 0 else b""
+    head = _head(file, member)
     if len(head) < _LOCAL.size or head[:4] != _SIGNATURE:
         return 0, "has no header where the list says"
     fields = _LOCAL.unpack(head)

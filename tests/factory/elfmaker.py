@@ -87,6 +87,27 @@ def make_library(
     return _assemble([*tables, *more], stack, relro, build_id, machine)
 
 
+TYPE, FLAGS, OFFSET, SIZE = (
+    (4, "<I"),
+    (8, "<Q"),
+    (24, "<Q"),
+    (32, "<Q"),
+)  # fields of a section's header
+
+
+def with_field(elf: bytes, section: str, field: tuple[int, str], value: int) -> bytes:
+    """``elf`` with one field of a section's header overwritten."""
+    (at,), (count, names) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<HH", elf, 60)
+    (strings,) = struct.unpack_from("<Q", elf, at + 64 * names + 24)
+    data = bytearray(elf)
+    for header in range(at, at + 64 * count, 64):
+        start = strings + struct.unpack_from("<I", elf, header)[0]
+        if elf[start : elf.index(b"\0", start)] == section.encode():
+            struct.pack_into(field[1], data, header + field[0], value)
+            return bytes(data)
+    raise KeyError(section)
+
+
 def _symbol(name: int, info: int, section: int) -> bytes:
     return struct.pack("<IBBHQQ", name, info, 0, section, 0, 0)
 

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from tests.factory.auditmaker import Case, audited, finds, keeps, library
+from tests.factory.elfmaker import FLAGS, OFFSET, TYPE, with_field
 from wheelfab.audit import Severity
+from wheelfab.audit.instructions import Instructions, read_instructions
 from wheelfab.audit.library import LibraryFacts, read_library
+from wheelfab.audit.traces import Traces, read_traces
+from wheelfab.elf import read_elf
 
 OURS = "freewheel/_kernels.so"
 REGISTERS = ("_ZN5torch7LibraryC1ENS0_4KindE",)
@@ -185,6 +189,40 @@ def test_two_stripped_files_that_register_are_not_judged(tmp_path: Path) -> None
     assert [each.reason for each in found] == ["registers operators and is stripped, like 1 more"]
     single = audited(tmp_path / "one", **two(a=library(undefined=REGISTERS)))
     assert [each for each in single.unchecked if "namespace" in each.rule] == []
+
+
+@pytest.mark.parametrize("name", [".rodata", ".comment", ".strtab"])
+def test_what_is_not_stored_is_not_looked_into(name: str, tmp_path: Path) -> None:
+    where, nowhere = (1 << 63) - 1, 8
+    data = library(sections={".rodata": b"/home/me/x/ops.cc\0", ".comment": b"gcc\0"}, local=["a"])
+    data = with_field(with_field(data, name, TYPE, nowhere), name, OFFSET, where)
+    path = tmp_path / "x.so"
+    path.write_bytes(data)
+    found = read_library(
+        LibraryFacts(name="x.so", size=1, sha256="", executable=False), path, deep=False
+    )
+    assert found.problem == ""
+    assert found.traces == Traces(
+        paths=() if name == ".rodata" else ("/home/me/x",),
+        path_count=name != ".rodata",
+        compilers=() if name == ".comment" else ("gcc",),
+        defines=None if name == ".strtab" else (),
+    )
+
+
+def test_code_that_is_not_stored_has_no_instructions(tmp_path: Path) -> None:
+    data = library(sections={".text": b"\x90" * 8})
+    for field, value in ((FLAGS, 4), (TYPE, 0), (OFFSET, (1 << 63) - 1)):
+        data = with_field(data, ".text", field, value)
+    path = tmp_path / "x.so"
+    path.write_bytes(data)
+    assert read_instructions(path, read_elf(path)) == Instructions()
+
+
+def test_a_length_that_no_name_has_is_no_namespace(tmp_path: Path) -> None:
+    path = tmp_path / "x.so"
+    path.write_bytes(library(local=["_ZL" + "9" * 5000 + "TORCH_LIBRARY_init_x"]))
+    assert read_traces(path, read_elf(path)).defines == ()
 
 
 def test_a_path_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from wheelfab.errors import AuditError, UncheckedError, UsageError, WheelError
 BROKEN = {"freewheel/_C.abi3.so": b"\x7fELF and no more"}
 CPU = "0.1.0+cpu.torch2.4"
 OBJECT = {"freewheel/a.o": b""}
+LONG = "9" * 5000
 
 
 def test_a_good_wheel_passes(tmp_path: Path) -> None:
@@ -75,6 +77,35 @@ def test_a_rule_is_found_or_a_near_one_named() -> None:
     assert find_rule("archive-zip").id == "archive-zip"
     with pytest.raises(UsageError, match="did you mean 'archive-zip'"):
         find_rule("archive-zipp")
+
+
+def with_library(**switches: Any) -> dict[str, Any]:
+    """Switches for a wheel with one library."""
+    return {"files": {"freewheel/_C.abi3.so": library(**switches)}}
+
+
+@pytest.mark.parametrize(
+    ("switches", "found"),
+    [
+        ({"build": {"version": CPU, "cuda": "cu121x"}}, set()),
+        ({"build": {"version": CPU, "cuda": "\u00b2"}, **with_library()}, set()),
+        ({"build": {"version": CPU, "archs": [90]}}, set()),
+        ({"metadata_version": LONG}, {"metadata-valid"}),
+        ({"requires_dist": (f"torch<{LONG}",)}, {"metadata-valid"}),
+        ({"wheel_extra": f"Tag: {'.'.join('a' * 9000)}-{'.'.join('b' * 9000)}-c"}, {"wheel-file"}),
+        (
+            with_library(undefined=(f"_ZN5torch{LONG}",), needed=("libtorch.so",)),
+            {"torch-symbols"},
+        ),
+        (with_library(versions={"libc.so.6": (f"GLIBC_{LONG}",)}), {"needs-platform"}),
+    ],
+    ids=["cuda", "digit", "archs", "version", "requirement", "tags", "symbol", "need"],
+)
+def test_what_others_write_gives_findings_and_no_traceback(
+    switches: dict[str, Any], found: set[str], tmp_path: Path
+) -> None:
+    report = audited(tmp_path, version=CPU, **switches)
+    assert {one.rule for one in report.of(Severity.ERROR)} == found
 
 
 def test_a_wheel_that_is_not_there_is_an_error(tmp_path: Path) -> None:

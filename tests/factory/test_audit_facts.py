@@ -23,6 +23,7 @@ from wheelfab.errors import InfrastructureError, WheelError
 from wheelfab.inflate import pieces
 from wheelfab.records import file_digest
 
+K = FlawKind
 INFO = "freewheel-0.1.0+cu121.torch2.4.dist-info"
 
 
@@ -146,6 +147,53 @@ def test_what_can_be_read_of_bad_metadata_is_kept(tmp_path: Path) -> None:
     found = read_facts(make_wheel(tmp_path, requires_dist=needs))
     assert found.metadata is None
     assert [str(one) for one in found.requires_dist] == ["torch==2.4"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        ("cuda", "12.1", True),
+        ("cuda", "12.1.105", True),
+        ("cuda", None, True),
+        ("cuda", "cu121x", False),
+        ("cuda", "\u00b2", False),
+        ("cuda", "12", False),
+        ("cuda", 12.1, False),
+        ("cuda", "9" * 5000, False),
+        ("archs", [], True),
+        ("archs", ["8.0", "9.0+PTX"], True),
+        ("archs", [80, 90], False),
+        ("archs", "9.0", False),
+        ("torch", {"pin": "2.4"}, True),
+        ("torch", ["2.4"], False),
+        ("other", [1, {}], True),
+    ],
+)
+def test_of_a_build_record_only_what_has_its_form_is_kept(
+    key: str, value: object, kept: bool, tmp_path: Path
+) -> None:
+    path = make_wheel(tmp_path, build={"version": "1", key: value})
+    expected: dict[str, object] = {"version": "1"}
+    assert read_facts(path).build == expected | ({key: value} if kept else {})
+
+
+@pytest.mark.parametrize(
+    ("switches", "kind"),
+    [
+        ({"metadata_version": "9" * 5000}, K.METADATA),
+        ({"folder_version": "9" * 40}, K.VERSION),
+        ({"build": {"version": "9" * 5000}}, K.VERSION),
+        ({"requires_dist": ("torch<" + "9" * 5000,)}, K.METADATA),
+        ({"requires_python": ">=" + "9" * 5000}, K.METADATA),
+        ({"wheel_extra": f"Tag: {'.'.join('a' * 9000)}-{'.'.join('b' * 9000)}-c"}, K.WHEEL_FILE),
+    ],
+)
+def test_numbers_that_python_does_not_convert_are_flaws(
+    switches: dict[str, Any], kind: FlawKind, tmp_path: Path
+) -> None:
+    found = read_facts(make_wheel(tmp_path, **switches))
+    assert kind in {flaw.kind for flaw in found.flaws}
+    assert [one for one in found.requires_dist if "999" in str(one)] == []
 
 
 def test_a_wheel_that_is_not_there(tmp_path: Path) -> None:

@@ -107,6 +107,19 @@ def test_what_is_no_policy_is_refused(text: str, what: str, tmp_path: Path) -> N
     assert what in refused(tmp_path, text)[0]
 
 
+def test_gpus_are_compute_capabilities(tmp_path: Path) -> None:
+    assert load_policy(written(tmp_path, 'device = {gpus = ["9.0", "12.1"]}')).device.gpus == (
+        "9.0",
+        "12.1",
+    )
+    text = 'device = {gpus = ["9.0", "9", "sm_90", "9.0a", "\u00b2.0", "9.0\\n"]}'
+    step = "write a compute capability such as 9.0"
+    assert refused(tmp_path, text) == [
+        f"policy.toml: device.gpus[{at}]: unknown GPU {gpu}; {step}"
+        for at, gpu in enumerate(("'9'", "'sm_90'", "'9.0a'", "'\u00b2.0'", "'9.0\\n'"), start=1)
+    ]
+
+
 def test_a_policy_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         load_policy(tmp_path / "none.toml")

@@ -17,7 +17,7 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.factory.elfmaker import make_library
+from tests.factory.elfmaker import OFFSET, SIZE, TYPE, make_library, with_field
 from wheelfab.elf import Elf, Relro, is_elf, parse_elf, read_elf, symbol_places
 from wheelfab.errors import FormatError
 
@@ -29,6 +29,8 @@ LIBRARY = make_library(
     soname="libours.so",
     runpath="$ORIGIN",
 )
+EMPTY = make_library(sections=(".rodata",))
+BSS = with_field(make_library(sections=(".bss",)), ".bss", TYPE, 8)
 
 
 def real_files() -> list[Path]:
@@ -218,12 +220,23 @@ def patched(offset: int, form: str, value: int) -> bytes:
         (patched(62, "<H", 9), "section names in section 9 of 5"),
         (patched(56, "<H", 60000), "segments"),
         (LIBRARY[:-64], "lies outside the file"),
+        (with_field(LIBRARY, ".dynstr", SIZE, 1 << 63), "section 2 lies outside the file"),
+        (with_field(LIBRARY, ".dynstr", OFFSET, len(LIBRARY)), "section 2 lies outside the file"),
+        (with_field(EMPTY, ".rodata", OFFSET, 1 << 63), "section 4 lies outside the file"),
+        (with_field(BSS, ".bss", OFFSET, 1 << 63), "section 4 lies outside the file"),
     ],
 )
 def test_what_is_broken_is_named(data: bytes, says: str) -> None:
     with pytest.raises(FormatError, match=says) as caught:
         parse_elf(data, where="here.so")
     assert caught.value.where == "here.so"
+
+
+def test_a_section_that_is_not_stored_may_be_of_any_size() -> None:
+    data = with_field(with_field(BSS, ".bss", SIZE, 1 << 63), ".bss", OFFSET, (1 << 63) - 1)
+    section = parse_elf(data, where="x").section(".bss")
+    assert section is not None
+    assert (section.stored, section.size) == (False, 1 << 63)
 
 
 @settings(max_examples=300, deadline=2000)

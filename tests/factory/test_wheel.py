@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,23 @@ def test_facts_of_a_good_wheel(tmp_path: Path) -> None:
         assert wheel.files == tuple(sorted(archive.namelist()))
     assert wheel.build is not None
     assert wheel.build["cell"] == "cu121-torch2.4"
+
+
+@pytest.mark.parametrize("offset", [1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_a_member_that_lies_outside_the_file_has_no_header(offset: int, tmp_path: Path) -> None:
+    path = make_wheel(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        last = archive.infolist()[-1].filename.encode()
+    data = bytearray(path.read_bytes())
+    entry, end = data.rindex(last) - 46, data.rindex(b"PK\5\6")
+    struct.pack_into("<I", data, entry + 42, 0xFFFFFFFF)  # it stands in the ZIP64 field
+    struct.pack_into("<H", data, entry + 30, 12)
+    (size,) = struct.unpack_from("<I", data, end + 12)
+    struct.pack_into("<I", data, end + 12, size + 12)
+    data[end:end] = struct.pack("<HHQ", 1, 8, offset)
+    path.write_bytes(data)
+    found = {flaw.what for flaw in wheel_flaws(path) if flaw.kind is K.HEADER}
+    assert "has no header where the list says" in found
 
 
 def test_a_wheel_without_build_record_has_none(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ folder that holds one member at a time.
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
@@ -36,9 +37,16 @@ from wheelfab.errors import FormatError, InfrastructureError
 from wheelfab.inflate import pieces
 from wheelfab.records import file_digest
 from wheelfab.wheel import wheel_flaws
-from wheelfab.wheelrules import NameFacts, dist_infos, parse_name, read_build_record
+from wheelfab.wheelrules import (
+    NameFacts,
+    dist_infos,
+    is_comparable,
+    parse_name,
+    read_build_record,
+)
 
 NEWER_FIELD = "introduced in metadata version"  # packaging's words
+_RELEASE = re.compile(r"[1-9]\d?\.\d{1,2}(\.\d{1,4})?", re.ASCII)  # of CUDA, by a build record
 _UNSOUND = frozenset(
     {
         FlawKind.NOT_A_ZIP,
@@ -70,8 +78,10 @@ class WheelFacts:
 
     Where ``sound`` is false the archive cannot be trusted and only ``flaws`` and what is above it
     is there. ``name``, ``metadata`` and ``build`` are ``None`` where they cannot be read; a flaw
-    says why (``build`` also where the wheel has no ``_build.json``). ``requires_dist`` has what can
-    be read of METADATA's requirements even where METADATA as a whole is not valid.
+    says why (``build`` also where the wheel has no ``_build.json``). Of ``build`` only what has the
+    form of wheelfab's own record is kept: another project's file may bear that name.
+    ``requires_dist`` has what can be read of METADATA's requirements even where METADATA as a whole
+    is not valid.
     """
 
     path: Path
@@ -162,19 +172,38 @@ def _metadata(data: bytes) -> Metadata | None:
     except ExceptionGroup as group:
         early = all(NEWER_FIELD in str(error) for error in group.exceptions)
         return Metadata.from_email(data, validate=False) if early else None
+    except ValueError:  # a version with a number of thousands of digits
+        return None
 
 
 def _requirements(metadata: bytes) -> Iterator[Requirement]:
     for text in parse_email(metadata)[0].get("requires_dist", []):
         with suppress(InvalidRequirement):
-            yield Requirement(text)
+            need = Requirement(text)
+            if is_comparable(need):
+                yield need
 
 
 def _build(archive: ZipFile) -> Mapping[str, Any] | None:
     try:
-        return read_build_record(archive)
+        record = read_build_record(archive)
     except FormatError:
         return None
+    if record is None:
+        return None
+    return {key: value for key, value in record.items() if _has_form(key, value)}
+
+
+def _has_form(key: str, value: object) -> bool:
+    """Whether a value of a build record is of the form that the rules read."""
+    match key:
+        case "cuda":
+            return value is None or (isinstance(value, str) and bool(_RELEASE.fullmatch(value)))
+        case "archs":
+            return isinstance(value, list) and all(isinstance(one, str) for one in value)
+        case "torch":
+            return isinstance(value, dict)
+    return True
 
 
 class _Reader:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.elf import Elf, SectionType
+from wheelfab.elf import Elf
 
 _X86_64 = 62
 _EXECUTABLE = 4  # of a section's flags
@@ -54,7 +54,7 @@ def read_instructions(path: Path, elf: Elf) -> Instructions:
     parts = [
         one
         for one in elf.sections
-        if one.flags & _EXECUTABLE and one.type != SectionType.NOBITS and ".plt" not in one.name
+        if one.flags & _EXECUTABLE and one.stored and ".plt" not in one.name
     ]
     if sum(one.size for one in parts) > _MOST:
         return Instructions(problem=f"over {_MOST >> 20} MiB of code")

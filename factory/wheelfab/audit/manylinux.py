@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from wheelfab.elf import Elf
 
@@ -113,7 +113,7 @@ def floors(elves: Iterable[Elf]) -> dict[str, str]:
                 continue
             try:
                 version = Version(number)
-            except InvalidVersion:
-                continue  # GLIBC_PRIVATE, CXXABI_TM_1
+            except ValueError:
+                continue  # GLIBC_PRIVATE, CXXABI_TM_1, a number of thousands of digits
             found[family] = max(version, found.get(family, version))
     return {family: str(found[family]) for family in FAMILIES if family in found}

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LARGEST = 256 * 1024  # bytes
 _MOST = 1000  # entries of an array
 _OPERATOR = re.compile(r"\w+(::\w+)?", re.ASCII)
+_CAPABILITY = re.compile(r"[1-9]\d?\.\d", re.ASCII)
 
 
 def _size(value: object) -> object:
@@ -54,6 +55,13 @@ def _archs(text: str) -> str:
     return text
 
 
+def _capability(text: str) -> str:
+    if not _CAPABILITY.fullmatch(text):
+        step = "write a compute capability such as 9.0"
+        raise malformed(f"unknown GPU {text[:40]!r}", step)
+    return text
+
+
 def _release(text: str) -> str:
     try:
         Version(text)
@@ -70,6 +78,7 @@ def _operator(text: str) -> str:
 
 
 ArchList = Annotated[str, AfterValidator(_archs)]
+Capability = Annotated[str, AfterValidator(_capability)]
 Release = Annotated[str, AfterValidator(_release)]
 Bytes = Annotated[int, BeforeValidator(_size)]
 Texts = Annotated[tuple[str, ...], Field(max_length=_MOST)]
@@ -144,8 +153,10 @@ class DeviceTable(Table):
         description="What each file with device code holds, as `TORCH_CUDA_ARCH_LIST` says it; by "
         "default what the build record says.",
     )
-    gpus: Texts = Field(
-        default=(), description="Compute capabilities that something must run on: `9.0`."
+    gpus: tuple[Capability, ...] = Field(
+        default=(),
+        max_length=_MOST,
+        description="Compute capabilities that something must run on: `9.0`.",
     )
     cuda: Release | None = Field(
         default=None, description="The CUDA release of the wheel, `12.1`: no PTX is newer."

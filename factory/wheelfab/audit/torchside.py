@@ -25,7 +25,7 @@ from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.needs import neighbours, required
 
 _NEW_ABI = re.compile(r"St7__cxx11|B5cxx11")
-_COMPONENT = re.compile(r"\d+")
+_COMPONENT = re.compile(r"\d{1,9}")  # Python converts no number of thousands of digits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

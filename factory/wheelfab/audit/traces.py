@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.elf import Elf, Section, SectionType
+from wheelfab.elf import Elf, Section
 
 _CHUNK = 4 << 20
 _OVERLAP = 4096  # no path is longer
@@ -24,7 +24,7 @@ _PATH = re.compile(
 )
 _SYSTEM = re.compile(rb"/usr/(?:include|lib|lib64|share|src)/|/opt/rh/|/lib/|/proc/|/sys/")
 _REGISTERED = re.compile(
-    rb"_ZL(?P<length>\d+)(?P<stable>STABLE_)?TORCH_LIBRARY_(?P<kind>FRAGMENT_|IMPL_)?init_"
+    rb"_ZL(?P<length>\d{1,4})(?P<stable>STABLE_)?TORCH_LIBRARY_(?P<kind>FRAGMENT_|IMPL_)?init_"
 )
 
 
@@ -64,7 +64,7 @@ def _folders(descriptor: int, elf: Elf) -> set[str]:
     for section in elf.sections:
         if not section.name.startswith((".rodata", ".debug_str", ".debug_line_str", ".data.rel")):
             continue
-        if section.type == SectionType.NOBITS:
+        if not section.stored:
             continue
         for piece in _pieces(descriptor, section, left):
             for match in _PATH.finditer(piece):
@@ -94,7 +94,7 @@ def _pieces(descriptor: int, section: Section, most: int) -> Iterator[bytes]:
 
 def _compilers(descriptor: int, elf: Elf) -> tuple[str, ...]:
     section = elf.section(".comment")
-    if section is None or section.size > _CHUNK:
+    if section is None or not section.stored or section.size > _CHUNK:
         return ()
     notes = os.pread(descriptor, section.size, section.offset).split(b"\0")
     return tuple(sorted({note.decode("utf-8", "replace") for note in notes if note}))
@@ -106,7 +106,7 @@ def _defined(descriptor: int, elf: Elf) -> tuple[str, ...] | None:
     if table is None or table.link >= len(elf.sections):
         return None
     strings = elf.sections[table.link]
-    if strings.size > _LONGEST_SYMBOLS:
+    if not strings.stored or strings.size > _LONGEST_SYMBOLS:
         return None
     found = set()
     for piece in _pieces(descriptor, strings, strings.size):
