@@ -8,11 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.factory.wheelmaker import make_wheel
-from wheelfab.audit import Audit, Policy, audit
+from wheelfab.audit import Audit, Policy, audit, loading
 from wheelfab.audit.engine import AuditOptions
 from wheelfab.audit.manylinux import kept
 from wheelfab.elf import read_elf
@@ -33,7 +34,32 @@ __attribute__((constructor)) static void early(void) {
 }
 """
 
+# aborts where it can write
+WRITES = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+__attribute__((constructor)) static void early(void) {
+  const char *folder = "FOLDER";
+  char path[4096];
+  if (!*folder) folder = getenv("HOME");
+  if (mount("none", "/", 0, MS_REMOUNT | MS_BIND, 0) == 0) exit(3);
+  snprintf(path, sizeof path, "%s/outside", folder);
+  if (open(path, O_CREAT | O_WRONLY, 0600) >= 0) abort();
+}
+"""
+
 Build = Callable[..., Path]
+
+
+def why_not_fenced() -> str:
+    """Why libraries cannot be loaded in a name space of their own here; empty where they can."""
+    with TemporaryDirectory() as folder:
+        return loading._without_fence((*loading._FENCE, folder)) or ""
+
+
+needs_fence = pytest.mark.skipif(bool(why_not_fenced()), reason=why_not_fenced())
 
 
 @pytest.fixture
@@ -142,12 +168,14 @@ def test_b17_the_level_is_auditwheels(build: Build, tmp_path: Path, source: str)
     assert level.name == json.loads(shown.stdout)["sym_tag"]
 
 
+@needs_fence
 def test_b13_b47_a_constructor_that_calls_the_driver(build: Build, tmp_path: Path) -> None:
     found = audited(tmp_path, build(ASKS, "-s"), deep=True)
     loads = [one.found for one in found.findings if one.rule == "imports-load"]
     assert loads == ["loading calls cuInit 1 times"]
 
 
+@needs_fence
 def test_a_constructor_that_aborts_ends_its_own_process_alone(build: Build, tmp_path: Path) -> None:
     source = "#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { abort(); }"
     found = audited(tmp_path, build(source, "-s"), deep=True)
@@ -155,6 +183,22 @@ def test_a_constructor_that_aborts_ends_its_own_process_alone(build: Build, tmp_
     assert [text.startswith("loading ends the process: ") for text in loads] == [True]
 
 
+@needs_fence
+@pytest.mark.parametrize("place", ["outside", "HOME"])
+def test_a_library_writes_to_no_file_but_in_the_folder_it_is_loaded_in(
+    build: Build, tmp_path: Path, place: str
+) -> None:
+    """Nor can it undo that: it has no right to change what is mounted."""
+    outside = tmp_path / "outside"
+    source = WRITES.replace("FOLDER", str(tmp_path) if place == "outside" else "")
+    found = audited(tmp_path, build(source, "-s"), deep=True)
+    loads = [one.found for one in found.findings if one.rule == "imports-load"]
+    assert loads == ([] if place == "outside" else ["loading ends the process: SIGABRT"])
+    assert [one.reason for one in found.unchecked if one.rule == "imports-load"] == []
+    assert not outside.exists()
+
+
+@needs_fence
 def test_a_library_that_loads_is_silent_and_one_that_does_not_is_unchecked(
     build: Build, tmp_path: Path
 ) -> None:

@@ -1,8 +1,9 @@
 """What loading a wheel's libraries calls of the driver, asked of a driver that only counts.
 
-Each library is loaded in a process of its own, in a name space without a network where the kernel
-gives one, within limits of time, memory and written bytes. That is a fence around accidents, not a
-jail: it runs under ``--deep`` alone, for wheels that would be installed anyway.
+Each library is loaded in a process of its own, in a name space without a network, in which all
+files but those of one temporary folder are read-only, within limits of time, memory and written
+bytes; where the kernel gives no such name space, nothing is loaded. That is a fence around
+accidents, not a jail: it runs under ``--deep`` alone, for wheels that would be installed anyway.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from wheelfab import run
 from wheelfab.archive import open_archive
-from wheelfab.audit import child
+from wheelfab.audit import child, fence
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
 from wheelfab.imports.dynamic import build_fake
@@ -26,13 +27,18 @@ _SECONDS = 90.0
 _CHUNK = 1 << 20
 _TORCH = ("libtorch", "libc10")
 _ET_DYN = 3
+_FENCE = (
+    *("unshare", "--user", "--map-root-user", "--net", "--mount", "--"),
+    *(sys.executable, "-I", fence.__file__),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
     """How loading one library went. ``calls``: functions of the driver, each with how often.
 
-    ``refused``: why the loader would not, ``died``: how the process ended where it did not return.
+    ``refused``: why the loader would not, or was never asked; ``died``: how the process ended while
+    it loaded the library.
     """
 
     name: str
@@ -52,9 +58,11 @@ def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
         reason = build_fake(folder / "drivers")
         if reason:
             return (), reason
+        fenced = (*_FENCE, str(folder))
+        if (reason := _without_fence(fenced)) is not None:
+            return (), f"nothing is loaded without a fence: {reason}"
         _unpack(facts, folder / "wheel")
-        fence = _fence()
-        return tuple(_load(one, folder, fence) for one in libraries), ""
+        return tuple(_load(one, folder, fenced) for one in libraries), ""
 
 
 def _unpack(facts: WheelFacts, folder: Path) -> None:
@@ -67,26 +75,28 @@ def _unpack(facts: WheelFacts, folder: Path) -> None:
                 shutil.copyfileobj(packed, file, _CHUNK)
 
 
-def _fence() -> tuple[str, ...]:
-    """The command that takes the network away, where there is one and it may."""
-    unshare = shutil.which("unshare")
-    argv = (unshare, "--user", "--map-current-user", "--net", "--") if unshare else ()
-    if argv and run.run((*argv, "true"), env=run.tool_environment(), timeout=20).ok:
-        return argv
-    return ()
+def _without_fence(fenced: tuple[str, ...]) -> str | None:
+    """Why a command cannot be fenced here; ``None`` where it can."""
+    if shutil.which(fenced[0]) is None:
+        return f"there is no {fenced[0]}"
+    done = run.run((*fenced, "true"), env=run.tool_environment(), timeout=20)
+    return None if done.ok else (done.stderr.strip().splitlines() or [done.ending])[-1]
 
 
-def _load(library: LibraryFacts, folder: Path, fence: tuple[str, ...]) -> Loaded:
+def _load(library: LibraryFacts, folder: Path, fenced: tuple[str, ...]) -> Loaded:
     log = folder / "calls"
     log.unlink(missing_ok=True)
     needs = library.host.needed if library.host else ()
     with_torch = ("torch",) * any(name.startswith(_TORCH) for name in needs)
     script = (sys.executable, "-I", child.__file__, str(folder / "wheel" / library.name), str(log))
     extra = {"LD_LIBRARY_PATH": str(folder / "drivers"), "WHEELFAB_COUNT_LOG": str(log)}
-    env = run.tool_environment(extra | {"HOME": str(folder)})
-    done = run.run((*fence, *script, *with_torch), env=env, cwd=folder, timeout=_SECONDS)
+    env = run.tool_environment(extra | {"HOME": str(folder), "TMPDIR": str(folder)})
+    done = run.run((*fenced, *script, *with_torch), env=env, cwd=folder, timeout=_SECONDS)
     lines = done.stdout.splitlines()
-    before = next((int(line[7:]) for line in lines if line.startswith("before ")), 0)
+    before = next((int(line[7:]) for line in lines if line.startswith("before ")), None)
+    if before is None:  # the library was not opened yet
+        what = "importing torch" if with_torch else "starting Python"
+        return Loaded(name=library.name, calls={}, refused=f"{what} ends so: {done.ending}")
     after = next((line[6:] for line in lines if line.startswith("after ")), None)
     calls = dict(Counter(list(_lines(log))[before:]))
     if after is None:
