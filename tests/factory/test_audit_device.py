@@ -292,12 +292,28 @@ def test_the_json_has_each_kernels_resources_and_the_gpus(tmp_path: Path) -> Non
     assert device is not None
     assert device.targets == ("8.0", "9.0+PTX")
     assert (device.compression, device.ptx) == (("lz4", "none"), {"8.1": "12.1"})
-    first = device.kernels[0]
-    assert (first.name, first.targets, first.registers) == ("fw_a", ("8.0",), (40,))
+    rows = [(one.name, one.container, one.loadable, one.targets) for one in device.kernels]
+    assert rows == [(name, 0, True, ("8.0", "9.0+PTX")) for name in ("fw_a", "fw_b")]
+    assert device.kernels[0].registers == (40, None)  # PTX takes nothing yet
+    assert [one.stack for one in device.kernels] == [(0, None)] * 2
+    assert [one.shared for one in device.kernels] == [(0, None)] * 2
+    assert [one.local for one in device.kernels] == [(0, None)] * 2
     assert device.gpus["8.9"] == "cubin"
     assert device.gpus["12.0"] == "ptx"
     assert "7.5" not in device.gpus
     assert facts.gpus["9.0"] == "Hopper: H100, H200, GH200"
+
+
+def test_the_json_has_the_kernels_of_relocatable_images_too(tmp_path: Path) -> None:
+    made = container([entry(80, KERNELS)])
+    sections = {".nv_fatbin": made, "__nv_relfatbin": made}
+    facts = audited(tmp_path, files={OURS: library(sections=sections)}, **PLAIN).facts
+    assert facts is not None
+    device = facts.libraries[0].device
+    assert device is not None
+    kernels = [(one.name, one.container, one.loadable, one.targets) for one in device.kernels]
+    loaded = [(name, 0, True, ("8.0",)) for name in ("fw_a", "fw_b")]
+    assert kernels == [*loaded, *((name, 1, False, archs) for name, _, _, archs in loaded)]
 
 
 def test_a_cubin_of_its_own_is_device_code_and_no_library_of_the_host(tmp_path: Path) -> None:

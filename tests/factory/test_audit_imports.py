@@ -60,6 +60,18 @@ def test_a_rule_is_silent_about_a_wheel_that_keeps_it(case: Case, tmp_path: Path
     keeps(case, tmp_path)
 
 
+def test_the_json_counts_what_is_wanted_of_the_driver_and_of_the_runtime(tmp_path: Path) -> None:
+    driver = ("cuInit", "cuMemAlloc_v2")
+    runtime = ("cudaMalloc", "__cudaRegisterFunction", "__cudaPushCallConfiguration")
+    others = ("cublasCreate_v2", "_ZN4cuda3fooEv", "curl_easy_init", "nvmlInit_v2")
+    needs = ("libc.so.6", "libcuda.so.1")
+    found = audited(tmp_path, **one(undefined=(*driver, *runtime, *others), needed=needs))
+    assert found.facts is not None
+    link = found.facts.libraries[0].link
+    assert link is not None
+    assert (link.undefined, link.driver_symbols, link.runtime_symbols) == (9, 2, 3)
+
+
 def test_a_wheel_of_very_many_modules_is_left_to_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from wheelfab import facts as known
 from wheelfab.arch import Arch, code_for
@@ -13,7 +15,12 @@ from wheelfab.audit.device import DeviceFacts, archs_of
 from wheelfab.audit.library import LibraryFacts
 from wheelfab.audit.manylinux import MACHINES, floors, kept
 from wheelfab.audit.torchside import Binding, together
+from wheelfab.cubin import KernelFacts
+from wheelfab.elf import Elf
 from wheelfab.fatbin import ImageKind
+
+_DRIVER = re.compile(r"cu[A-Z]\w*", re.ASCII)
+_RUNTIME = re.compile(r"(?:__)?cuda[A-Z]\w*", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +28,7 @@ class LinkSummary:
     """How a library was linked. ``versions``: the newest wanted of glibc, libstdc++, its ABI.
 
     ``policy``: the oldest manylinux level whose symbol versions it keeps to; empty: none.
+    ``driver_symbols`` (``cuInit``) and ``runtime_symbols`` (``cudaMalloc``): of the ``undefined``.
     """
 
     relro: str
@@ -34,6 +42,8 @@ class LinkSummary:
     versions: dict[str, str]
     policy: str
     undefined: int
+    driver_symbols: int
+    runtime_symbols: int
     defined: int
     paths: tuple[str, ...]
     compilers: tuple[str, ...]
@@ -41,18 +51,20 @@ class LinkSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelSummary:
-    """A kernel: what it takes for each of ``targets``, in that order; registers, else bytes.
+    """A kernel in a container: the ``targets`` of the images that have it, in the file's order.
 
-    PTX takes nothing yet and is not among them.
+    What it takes in each is in that order; registers, else bytes. PTX takes nothing yet: ``None``.
+    ``loadable``: false of relocatable code, which no driver looks at.
     """
 
     name: str
     container: int
+    loadable: bool
     targets: tuple[str, ...]
-    registers: tuple[int, ...]
-    stack: tuple[int, ...]
-    shared: tuple[int, ...]
-    local: tuple[int, ...]
+    registers: tuple[int | None, ...]
+    stack: tuple[int | None, ...]
+    shared: tuple[int | None, ...]
+    local: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,10 +120,16 @@ def link_summary(library: LibraryFacts) -> LinkSummary | None:
         versions=floors((elf,)),
         policy=level.name if level else "",
         undefined=len(elf.undefined),
+        driver_symbols=_count(elf, _DRIVER),
+        runtime_symbols=_count(elf, _RUNTIME),
         defined=len(elf.defined),
         paths=library.traces.paths,
         compilers=library.traces.compilers,
     )
+
+
+def _count(elf: Elf, pattern: re.Pattern[str]) -> int:
+    return sum(pattern.fullmatch(symbol.name) is not None for symbol in elf.undefined)
 
 
 def device_summary(device: DeviceFacts) -> DeviceSummary | None:
@@ -155,29 +173,24 @@ def gpu_names(devices: Iterable[DeviceFacts]) -> dict[str, str]:
     }
 
 
-def _kernels(device: DeviceFacts) -> list[KernelSummary]:
-    rows = []
+def _kernels(device: DeviceFacts) -> Iterator[KernelSummary]:
     for number, images in enumerate(device.containers()):
-        found: dict[str, list[tuple[str, tuple[int, int, int, int]]]] = {}
+        found: dict[tuple[str, bool], list[tuple[str, KernelFacts | None]]] = {}
         for image in images:
-            for name, facts in image.kernels.items() if image.entry.loadable else ():
-                if facts is not None:
-                    values = (facts.registers, facts.stack, facts.shared, facts.local)
-                    found.setdefault(name, []).append((image.target, values))
-        for name, each in sorted(found.items()):
-            registers, stack, shared, local = zip(*(values for _, values in each), strict=True)
-            rows.append(
-                KernelSummary(
-                    name=name,
-                    container=number,
-                    targets=tuple(target for target, _ in each),
-                    registers=registers,
-                    stack=stack,
-                    shared=shared,
-                    local=local,
-                )
+            for name, facts in image.kernels.items():
+                found.setdefault((name, image.entry.loadable), []).append((image.target, facts))
+        for (name, loadable), each in sorted(found.items(), key=itemgetter(0)):
+            takes = [facts for _, facts in each]
+            yield KernelSummary(
+                name=name,
+                container=number,
+                loadable=loadable,
+                targets=tuple(target for target, _ in each),
+                registers=tuple(None if one is None else one.registers for one in takes),
+                stack=tuple(None if one is None else one.stack for one in takes),
+                shared=tuple(None if one is None else one.shared for one in takes),
+                local=tuple(None if one is None else one.local for one in takes),
             )
-    return rows
 
 
 def torch_summary(found: tuple[Binding, ...]) -> TorchSummary | None:

@@ -59,7 +59,7 @@ def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
         if reason:
             return (), reason
         fenced = (*_FENCE, str(folder))
-        if (reason := _without_fence(fenced)) is not None:
+        if reason := _without_fence(fenced):
             return (), f"nothing is loaded without a fence: {reason}"
         _unpack(facts, folder / "wheel")
         return tuple(_load(one, folder, fenced) for one in libraries), ""
@@ -75,12 +75,12 @@ def _unpack(facts: WheelFacts, folder: Path) -> None:
                 shutil.copyfileobj(packed, file, _CHUNK)
 
 
-def _without_fence(fenced: tuple[str, ...]) -> str | None:
-    """Why a command cannot be fenced here; ``None`` where it can."""
+def _without_fence(fenced: tuple[str, ...]) -> str:
+    """Why a command cannot be fenced here; empty where it can."""
     if shutil.which(fenced[0]) is None:
         return f"there is no {fenced[0]}"
     done = run.run((*fenced, "true"), env=run.tool_environment(), timeout=20)
-    return None if done.ok else (done.stderr.strip().splitlines() or [done.ending])[-1]
+    return "" if done.ok else (done.stderr.strip().splitlines() or [done.ending])[-1]
 
 
 def _load(library: LibraryFacts, folder: Path, fenced: tuple[str, ...]) -> Loaded:
