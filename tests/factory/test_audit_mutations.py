@@ -1,8 +1,14 @@
 """A thousand damaged wheels: the audit ends with a report each time, and never calls damage good.
 
 Each mutation carries its oracle. A changed byte that RECORD covers must fail; elsewhere the report
-equals the original's, or fails. Where RECORD is written anew over the damage, the wheel is another
-one and the report may say anything, but there must be one.
+equals the original's, or fails.
+
+Where RECORD is written anew over the damage, the wheel is another one. Then size and digest of the
+damaged member are those of its bytes, all facts of the other members are as before, and of the
+damaged one only facts may differ that are read from the damaged part: pyelftools tells which
+section a byte lies in, ``READ_FROM`` what is read from that section. A library that cannot be read
+any more has a finding. What the text files say is read a second time here, line by line, and a wheel
+passes only where they still say what the file's name and the device code say.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import json
 import struct
 import zipfile
 import zlib
@@ -21,13 +28,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from tests.factory.elfmaker import make_library
 from tests.factory.imagemaker import with_images
 from tests.factory.wheelmaker import Recipe, make_cell
 from wheelfab.audit import Audit, Verdict, audit
+from wheelfab.audit.summary import LibrarySummary
 from wheelfab.manifest import Member, format_manifest
 
 CELL = "cu121-torch2.4"
@@ -37,8 +49,37 @@ INFO = Recipe(version=VERSION).dist_info
 RECORD = f"{INFO}/RECORD"
 LIBRARY = "freewheel/_kernels.so"
 EXTENSION = "freewheel/_C.abi3.so"
-EXAMPLES = {"archive": 400, "content": 250, "record": 150, "resealed": 200}
+BUILD = "freewheel/_build.json"
+METADATA, WHEEL = f"{INFO}/METADATA", f"{INFO}/WHEEL"
+EXAMPLES = {"archive": 350, "content": 200, "record": 100, "resealed": 200, "aimed": 150}
 seen: dict[str, int] = dict.fromkeys(EXAMPLES, 0)
+
+# What is read from a part of an ELF file: facts of the library, each by the beginning of its name.
+NAMES = {"soname", "needed", "link.run_path", "link.versions", "link.policy"}
+COUNTS = {"link.driver_symbols", "link.runtime_symbols"}
+READ_FROM: dict[str, set[str]] = {
+    "the header": {""},
+    "the segments": {"link.", *NAMES},
+    "the sections": {"link.", "device"},
+    ".shstrtab": {"link.", "device"},
+    ".dynsym": {"link.undefined", "link.defined", "link.policy", *COUNTS},
+    ".dynstr": NAMES | COUNTS,
+    ".dynamic": {"link.relro", "link.text_relocations", "link.initialisers", *NAMES},
+    ".gnu.version": set(),
+    ".gnu.version_r": {"link.versions", "link.policy"},
+    ".rodata": {"link.paths"},
+    ".comment": {"link.compilers"},
+    ".symtab": set(),
+    ".strtab": set(),
+    ".nv_fatbin": {"device"},
+}
+# Facts of the wheel, each with the facts of a library that it follows from.
+FOLLOWS = {
+    "kind": {"needed", "device"},
+    "gpus": {"device"},
+    "device_bytes": {"device"},
+    "torch": {"needed", "link.undefined", "link.driver_symbols"},
+}
 
 
 class Change(StrEnum):
@@ -107,16 +148,27 @@ def thorough(name: str) -> settings:
 @cache
 def original() -> tuple[bytes, dict[str, bytes]]:
     """A good wheel with libraries, device code and a build record: its bytes, and its members'."""
+    notes = {".rodata": b"/usr/include/x.h\0some words\0" * 4, ".comment": b"GCC: (GNU) 13\0"}
     elf = make_library(
         needed=("libc.so.6", "libtorch_cpu.so"),
         soname="_kernels.so",
         defined=("fw_run", "fw_more"),
         undefined=("aoti_torch_empty_strided",),
+        local=("helper", "_ZL21TORCH_LIBRARY_init_fwRN5torch7LibraryE"),
+        sections=notes,
+        relro=True,
+    )
+    extension = make_library(
+        needed=("libc.so.6",),
+        undefined=("PyModule_Create2",),
+        versioned={"memcpy": ("libc.so.6", "GLIBC_2.14"), "puts": ("libc.so.6", "GLIBC_2.2.5")},
+        sections=notes,
+        local=("helper",),
         relro=True,
     )
     files = {
         LIBRARY: with_images(elf, ["80", "86", "89", "90", "90+PTX"]),
-        EXTENSION: make_library(needed=("libc.so.6",), undefined=("PyModule_Create2",), relro=True),
+        EXTENSION: extension,
         "freewheel/ops.py": b"import torch\n" * 20,
     }
     with TemporaryDirectory() as folder:
@@ -250,9 +302,172 @@ def test_damage_to_record(mutation: Mutation) -> None:
     assert unpacked(found) == unpacked(right()) or found.verdict is Verdict.FAIL
 
 
+def parts(elf: bytes) -> list[tuple[str, range]]:
+    """The parts of an ELF file, by pyelftools; what is in none is padding."""
+    file = ELFFile(io.BytesIO(elf))
+    segments, sections = file["e_phoff"], file["e_shoff"]
+    found = [
+        ("the header", range(64)),
+        ("the segments", range(segments, segments + 56 * file["e_phnum"])),
+        ("the sections", range(sections, sections + 64 * file["e_shnum"])),
+    ]
+    for part in list(file.iter_sections())[1:]:
+        found.append((part.name, range(part["sh_offset"], part["sh_offset"] + part["sh_size"])))
+    return found
+
+
+def damaged_parts(old: bytes, new: bytes) -> set[str]:
+    """The parts with a byte that is another; after a cut or more bytes, all that follows."""
+    changed = [at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]]
+    if len(old) != len(new):
+        first = min((*changed, len(old), len(new)))
+        return {name for name, place in parts(old) if place.stop > first}
+    return {name for name, place in parts(old) if any(at in place for at in changed)}
+
+
+def flat(library: LibrarySummary) -> dict[str, object]:
+    """The facts of a library by name, ``link.relro``, without its size and digest."""
+    facts = dataclasses.asdict(library)
+    for part in ("link", "device"):
+        values = facts.pop(part) or {}
+        facts |= {f"{part}.{name}": value for name, value in values.items()}
+    return {name: value for name, value in facts.items() if name not in ("size", "sha256")}
+
+
+def differing(old: LibrarySummary, new: LibrarySummary) -> set[str]:
+    """The names of the facts in which the two differ."""
+    before, after = flat(old), flat(new)
+    return {name for name in before | after if before.get(name) != after.get(name)}
+
+
+def keeps_the_other_facts(
+    found: Audit, members: dict[str, bytes], name: str, others: set[str]
+) -> None:
+    """Want the facts of all members but ``name`` as they were, and those of the wheel's.
+
+    But for ``others``, which may follow from the damage.
+    """
+    old, new = right().facts, found.facts
+    assert old is not None
+    assert new is not None
+    assert new.unpacked == sum(map(len, members.values()))
+    sizes = {one.name: one.size for one in new.largest}
+    assert sizes == {one: len(content) for one, content in members.items()}
+    rest = [[one for one in facts.libraries if one.name != name] for facts in (old, new)]
+    assert rest[0] == rest[1]
+    apart = {"libraries", "largest", "unpacked", *others}
+    fields = {field.name for field in dataclasses.fields(old)} - apart
+    changed = {field for field in fields if getattr(old, field) != getattr(new, field)}
+    assert changed == set()
+
+
+def holds_for_a_library(found: Audit, members: dict[str, bytes], name: str) -> None:
+    """Want that of a damaged library nothing else differs than what is read from the damage."""
+    old, new = original()[1][name], members[name]
+    assert found.facts is not None
+    libraries = {one.name: one for one in found.facts.libraries}
+    assert (name in libraries) == new.startswith(b"\x7fELF")
+    library = libraries.get(name)
+    about = {one.rule for one in found.findings if one.subject == name}
+    if library is None or library.problem:
+        assert library is None or "elf-readable" in about
+        keeps_the_other_facts(found, members, name, set(FOLLOWS))
+        return
+    assert (library.size, library.sha256) == (len(new), hashlib.sha256(new).hexdigest())
+    (before,) = (one for one in right().facts.libraries if one.name == name)  # type: ignore[union-attr]
+    may = set[str]().union(*(READ_FROM[part] for part in damaged_parts(old, new)))
+    changed = differing(before, library)
+    assert {one for one in changed if not one.startswith(tuple(may))} == set()
+    follows = {
+        fact
+        for fact, sources in FOLLOWS.items()
+        if any(one.startswith(tuple(may)) for one in sources)
+    }
+    keeps_the_other_facts(found, members, name, follows)
+
+
+def values(text: bytes, field: str) -> list[str]:
+    """The values of a field, line by line; case does not count."""
+    lines = text.decode("utf-8", "replace").split("\n")
+    pairs = [line.partition(":") for line in lines]
+    return [value.strip() for name, _, value in pairs if name.lower() == field.lower()]
+
+
+def is_version(text: str) -> bool:
+    """Whether it is the wheel's version, however written."""
+    try:
+        return Version(text) == Version(VERSION)
+    except InvalidVersion:
+        return False
+
+
+def requirements(text: bytes) -> set[str]:
+    """What is required, where it can be read."""
+    found = set()
+    for value in values(text, "Requires-Dist"):
+        try:
+            found.add(str(Requirement(value)))
+        except InvalidRequirement:
+            continue
+    return found
+
+
+def holds_for_metadata(found: Audit, members: dict[str, bytes]) -> None:
+    """Want what METADATA says, and a failure where it says another name or version."""
+    text = members[METADATA]
+    keeps_the_other_facts(found, members, METADATA, {"requires_python", "requires_dist", "torch"})
+    assert found.facts is not None
+    assert set(found.facts.requires_dist) <= requirements(text)
+    names = {canonicalize_name(one) for one in values(text, "Name")}
+    if names != {"freewheel"} or not all(map(is_version, values(text, "Version"))):
+        assert found.verdict is Verdict.FAIL
+
+
+def holds_for_wheel(found: Audit, members: dict[str, bytes]) -> None:
+    """Want a failure where WHEEL has other tags, and else what was there."""
+    keeps_the_other_facts(found, members, WHEEL, set())
+    before, after = (
+        {one.lower() for one in values(text, "Tag")}
+        for text in (original()[1][WHEEL], members[WHEEL])
+    )
+    assert before == after or found.verdict is Verdict.FAIL
+    assert found.verdict is Verdict.FAIL or found.findings == right().findings
+
+
+def holds_for_build_record(found: Audit, members: dict[str, bytes]) -> None:
+    """Want that a wheel passes only if its record is one and claims the archs that are there."""
+    keeps_the_other_facts(found, members, BUILD, set())
+    try:
+        record = json.loads(members[BUILD])
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not is_version(str(record.get("version"))):
+        assert found.verdict is Verdict.FAIL
+        return
+    archs, right_ones = record.get("archs"), json.loads(original()[1][BUILD])["archs"]
+    if isinstance(archs, list) and all(isinstance(one, str) for one in archs):
+        assert archs == right_ones or found.verdict is not Verdict.PASS
+
+
+def holds(members: dict[str, bytes], name: str) -> None:
+    """Want of a wheel with one damaged member, and a RECORD that fits it, what is due."""
+    members = resealed(members)
+    found = report(packed(members))
+    if members[name] == original()[1][name]:
+        assert unpacked(found) == unpacked(right())
+    elif name == METADATA:
+        holds_for_metadata(found, members)
+    elif name == WHEEL:
+        holds_for_wheel(found, members)
+    elif name == BUILD:
+        holds_for_build_record(found, members)
+    else:
+        holds_for_a_library(found, members, name)
+
+
 @thorough("resealed")
 @given(
-    st.sampled_from([LIBRARY, LIBRARY, EXTENSION, f"{INFO}/METADATA", f"{INFO}/WHEEL"]),
+    st.sampled_from([LIBRARY, EXTENSION, METADATA, WHEEL, BUILD]),
     st.lists(MUTATIONS, min_size=1, max_size=3),
 )
 def test_damage_that_record_was_made_to_fit(name: str, mutations: list[Mutation]) -> None:
@@ -261,9 +476,24 @@ def test_damage_that_record_was_made_to_fit(name: str, mutations: list[Mutation]
     content = members[name]
     for mutation in mutations:
         content = mutation.apply(content)
-    found = report(packed(resealed(members | {name: content})))
-    assert found.verdict in Verdict
-    assert found.facts is not None
+    holds(members | {name: content}, name)
+
+
+@thorough("aimed")
+@given(
+    st.sampled_from([LIBRARY, EXTENSION]),
+    st.integers(0, 999),
+    MUTATIONS,
+)
+def test_damage_to_a_part_of_a_library(name: str, number: int, mutation: Mutation) -> None:
+    """The parts of a library are hit equally often, however small they are."""
+    seen["aimed"] += 1
+    members = original()[1]
+    content = members[name]
+    _, place = parts(content)[number % len(parts(content))]
+    piece = content[place.start : place.stop]
+    damaged = content[: place.start] + mutation.apply(piece) + content[place.stop :]
+    holds(members | {name: damaged}, name)
 
 
 def test_there_were_a_thousand() -> None:
