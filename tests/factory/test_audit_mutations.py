@@ -7,8 +7,8 @@ Where RECORD is written anew over the damage, the wheel is another one. Then siz
 damaged member are those of its bytes, all facts of the other members are as before, and of the
 damaged one only facts may differ that are read from the damaged part: pyelftools tells which
 section a byte lies in, ``READ_FROM`` what is read from that section. A library that cannot be read
-any more has a finding. What the text files say is read a second time here, line by line, and a wheel
-passes only where they still say what the file's name and the device code say.
+any more has a finding. What the text files say is read a second time here, line by line, and a
+wheel passes only where they still say what the file's name and the device code say.
 """
 
 from __future__ import annotations
@@ -311,9 +311,8 @@ def parts(elf: bytes) -> list[tuple[str, range]]:
         ("the segments", range(segments, segments + 56 * file["e_phnum"])),
         ("the sections", range(sections, sections + 64 * file["e_shnum"])),
     ]
-    for part in list(file.iter_sections())[1:]:
-        found.append((part.name, range(part["sh_offset"], part["sh_offset"] + part["sh_size"])))
-    return found
+    places = [(one.name, one["sh_offset"], one["sh_size"]) for one in file.iter_sections()]
+    return [*found, *((name, range(at, at + size)) for name, at, size in places[1:])]
 
 
 def damaged_parts(old: bytes, new: bytes) -> set[str]:
