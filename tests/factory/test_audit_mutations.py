@@ -35,7 +35,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from tests.factory.elfmaker import make_library
+from tests.factory.elfmaker import FLAGS, OFFSET, SIZE, TYPE, make_library, with_field
 from tests.factory.imagemaker import with_images
 from tests.factory.wheelmaker import Recipe, make_cell
 from wheelfab.audit import Audit, Verdict, audit
@@ -51,7 +51,14 @@ LIBRARY = "freewheel/_kernels.so"
 EXTENSION = "freewheel/_C.abi3.so"
 BUILD = "freewheel/_build.json"
 METADATA, WHEEL = f"{INFO}/METADATA", f"{INFO}/WHEEL"
-EXAMPLES = {"archive": 350, "content": 200, "record": 100, "resealed": 200, "aimed": 150}
+EXAMPLES = {
+    "archive": 350,
+    "content": 200,
+    "record": 100,
+    "resealed": 150,
+    "aimed": 100,
+    "fields": 100,
+}
 seen: dict[str, int] = dict.fromkeys(EXAMPLES, 0)
 
 # What is read from a part of an ELF file: facts of the library, each by the beginning of its name.
@@ -492,6 +499,25 @@ def test_damage_to_a_part_of_a_library(name: str, number: int, mutation: Mutatio
     _, place = parts(content)[number % len(parts(content))]
     piece = content[place.start : place.stop]
     damaged = content[: place.start] + mutation.apply(piece) + content[place.stop :]
+    holds(members | {name: damaged}, name)
+
+
+@thorough("fields")
+@given(
+    st.sampled_from([LIBRARY, EXTENSION]),
+    st.integers(0, 999),
+    st.sampled_from([TYPE, FLAGS, OFFSET, SIZE]),
+    st.sampled_from([0, 4, 8, 1 << 30, 1 << 31, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]),
+)
+def test_damage_to_where_a_section_lies(
+    name: str, number: int, field: tuple[int, str], value: int
+) -> None:
+    seen["fields"] += 1
+    members = original()[1]
+    sections = [part for part, _ in parts(members[name]) if part.startswith(".")]
+    section = sections[number % len(sections)]
+    most = (1 << 8 * struct.calcsize(field[1])) - 1
+    damaged = with_field(members[name], section, field, min(value, most))
     holds(members | {name: damaged}, name)
 
 
