@@ -7,12 +7,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Protocol
 
 from rich.console import Console as RichConsole
 
 from wheelfab.records import to_plain
 
+_PIECES = 10_000  # of a JSON document that are written at once
 _PLAIN_INTERVAL = 5.0  # seconds between progress lines where there is no terminal
 
 
@@ -54,8 +56,14 @@ def result(text: str) -> None:
 
 
 def result_json(value: object) -> None:
-    """The result of a command for machines: one JSON document on stdout."""
-    result(json.dumps(to_plain(value), indent=2, sort_keys=True))
+    """The result of a command for machines: one JSON document on stdout.
+
+    Written in parts: an audit's can have tens of megabytes, and its pieces ten times that.
+    """
+    pieces = json.JSONEncoder(indent=2, sort_keys=True).iterencode(to_plain(value))
+    while part := "".join(islice(pieces, _PIECES)):
+        sys.stdout.write(part)
+    result("\n")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
