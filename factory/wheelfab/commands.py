@@ -130,8 +130,9 @@ def loop_command(options: Namespace) -> None:
 
 
 def _loop_here(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> None:
-    from wheelfab.loops import LoopOptions, loop_cell, show_reports
+    from wheelfab.loops import LoopOptions, loop_cell, require_asked, show_reports
 
+    require_asked(cells, options.torch)
     chosen = LoopOptions(
         count=100 if options.count is None else options.count,
         forked=1000 if options.forked is None else options.forked,
@@ -144,17 +145,22 @@ def _loop_here(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> Non
         console.result_json(reports)
     else:
         show_reports(reports)
-    failed = [report.cell for report in reports if not report.passed]
+    failed = [report.cell for report in reports if report.asked and not report.passed]
     if failed:
         raise LoopError(
-            "a load failed in " + ", ".join(failed), next_step="see build/loops/<cell>.json"
+            "failed or not run: " + ", ".join(failed), next_step="see build/loops/<cell>.json"
         )
+    if not any(report.passed for report in reports):
+        raise LoopError("nothing was loaded", next_step="see the torch pins of matrix.toml")
 
 
 def _loop_on_hosts(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) -> None:
     from wheelfab.hosts import HostOptions, Verdict, cover, run_hosts, select_hosts, show_results
     from wheelfab.loops import built_wheel
 
+    if options.torch or options.full_torch:
+        what = "--torch and --full-torch are for this machine alone"
+        raise UsageError(what, next_step=f"add --host {HERE}")
     if options.count == 0:
         raise UsageError("--count 0 would prove nothing", next_step="ask for at least one load")
     hosts = select_hosts(matrix, options.host)

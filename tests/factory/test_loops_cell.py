@@ -13,7 +13,13 @@ from tests.factory.cellmaker import build_cell
 from tests.factory.wheelmaker import make_cell
 from wheelfab.errors import HarnessError, UsageError
 from wheelfab.facts import AbiKind
-from wheelfab.loops.cell import built_wheel, imported_torch, parse_releases, plan_runs
+from wheelfab.loops.cell import (
+    built_wheel,
+    imported_torch,
+    parse_releases,
+    plan_runs,
+    require_asked,
+)
 from wheelfab.loops.environment import Environment, unmet_requirements
 from wheelfab.loops.interpreter import Interpreter
 from wheelfab.loops.judge import Load
@@ -84,6 +90,18 @@ def test_releases_are_versions() -> None:
     assert parse_releases(["2.10.0"]) == (V("2.10.0"),)
     with pytest.raises(UsageError, match="--torch"):
         parse_releases(["newest"])
+
+
+def test_a_release_that_no_cell_takes_is_a_mistake() -> None:
+    cells = (cell(AbiKind.CLASSIC), cell())
+    require_asked(cells, ())
+    require_asked(cells, ("2.4.1", "2.13.0"))
+    with pytest.raises(UsageError) as caught:
+        require_asked(cells, ("2.4.1", "2.5.0", "2.6.0"))
+    assert str(caught.value) == (
+        "--torch: no cell takes 2.5.0, 2.6.0; cu121-torch2.4 takes torch<2.5,>=2.4.1; "
+        "cu121-torch2.10 takes torch>=2.10"
+    )
 
 
 def test_the_wheel_is_the_one_that_was_built(tmp_path: Path, wheel: Wheel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,23 @@ def test_what_was_not_possible_has_not_passed_and_what_was_not_asked_does_not_co
         return Skipped(torch=Version("2.15.0"), kind=kind, reason="no Python")
 
     assert not report(run("2.4.1"), skipped=(skip(SkipKind.NOT_POSSIBLE),)).passed
-    assert report(skipped=(skip(SkipKind.NOT_ASKED),)).passed
+    assert report(run("2.4.1"), skipped=(skip(SkipKind.NOT_ASKED),)).passed
     shown = rows(report(run("2.4.1"), skipped=(skip(SkipKind.NOT_POSSIBLE),)))
     assert {len(row) for row in shown} == {len(COLUMNS)}
     assert "skipped: no Python" in shown[1]
+
+
+def test_a_cell_that_loaded_nothing_has_not_passed_and_is_shown_as_not_run() -> None:
+    reason = "torch 2.5.0 is not in <2.5,>=2.4.1"
+    skip = Skipped(torch=Version("2.5.0"), kind=SkipKind.NOT_ASKED, reason=reason)
+    empty = report(skipped=(skip,))
+    assert (empty.passed, empty.asked) == (False, False)
+    (row,) = rows(empty)
+    assert row == ("cu121", "2.5.0", "", "", f"not run: {reason}", "", "", "", "", "")
+    looped = report(run("2.4.1"), skipped=(skip,))
+    assert (looped.passed, looped.asked, len(rows(looped))) == (True, True, 1)
+    impossible = report(skipped=(replace(skip, kind=SkipKind.NOT_POSSIBLE),))
+    assert (impossible.passed, impossible.asked) == (False, True)
 
 
 def test_the_table_says_it_all() -> None:

@@ -48,6 +48,11 @@ KNOWN = "variants: cu118, cu121; or a cell such as cu118-torch2.4"
             ),
         ),
         (
+            ["loop", "--variant", "cu121-torch2.4", "--torch", "2.4.1", "2.5.0"],
+            UsageError,
+            "error: --torch: no cell takes 2.5.0; cu121-torch2.4 takes torch<2.5,>=2.4.1\n",
+        ),
+        (
             ["--matrix", "other.toml", "build"],
             MatrixError,
             (

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from wheelfab.loops.cell import LoopOptions, built_wheel, loop_cell, show_reports
+from wheelfab.loops.cell import (
+    LoopOptions,
+    built_wheel,
+    loop_cell,
+    require_asked,
+    show_reports,
+)
 from wheelfab.loops.report import LoopReport
 
-__all__ = ["LoopOptions", "LoopReport", "built_wheel", "loop_cell", "show_reports"]
+__all__ = [
+    "LoopOptions",
+    "LoopReport",
+    "built_wheel",
+    "loop_cell",
+    "require_asked",
+    "show_reports",
+]

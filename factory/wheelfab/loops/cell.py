@@ -144,6 +144,23 @@ def plan_runs(
     return planned, skipped
 
 
+def require_asked(cells: Sequence[Cell], torch: Sequence[str]) -> None:
+    """Raise ``UsageError`` for a release of ``--torch`` that none of ``cells`` takes.
+
+    A loop of it would load nothing and find nothing wrong.
+    """
+    releases = parse_releases(torch)
+    taken = [cell.pin.requirement for cell in cells]
+    lost = [
+        str(release)
+        for release in releases
+        if not any(requirement.contains(release, prereleases=True) for requirement in taken)
+    ]
+    if lost:
+        known = "; ".join(f"{cell.id} takes torch{cell.pin.requirement}" for cell in cells)
+        raise UsageError(f"--torch: no cell takes {', '.join(lost)}", next_step=known)
+
+
 def parse_releases(texts: Sequence[str]) -> tuple[Version, ...]:
     """The torch releases on a command line; raises ``UsageError`` for what is none."""
     try:

@@ -45,6 +45,9 @@ class SkipKind(StrEnum):
     NOT_POSSIBLE = "not possible"
 
 
+_SKIPPED = {SkipKind.NOT_ASKED: "not run", SkipKind.NOT_POSSIBLE: "skipped"}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
     """Loads of one kind. Times are of the loads that passed, in seconds.
@@ -140,7 +143,12 @@ class LoopReport:
     def passed(self) -> bool:
         """Every load passed, and none was impossible: what was not run has not passed."""
         possible = all(skip.kind is SkipKind.NOT_ASKED for skip in self.skipped)
-        return possible and all(run.passed for run in self.runs)
+        return bool(self.runs) and possible and all(run.passed for run in self.runs)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a release was asked for that this cell takes."""
+        return bool(self.runs) or any(skip.kind is not SkipKind.NOT_ASKED for skip in self.skipped)
 
 
 def series(loads: Sequence[Load]) -> Series:
@@ -188,13 +196,13 @@ def write_report(root: Path, report: LoopReport) -> Path:
 
 
 def rows(report: LoopReport) -> tuple[tuple[str, ...], ...]:
-    """The rows of ``report`` under ``COLUMNS``."""
+    """The rows of ``report`` under ``COLUMNS``: what was not asked for only where nothing was."""
     done = [(report.cell, str(run.torch), *_cells(run)) for run in report.runs]
     blank = ("",) * (len(COLUMNS) - 5)
     left = [
-        (report.cell, str(skip.torch), "", "", f"skipped: {skip.reason}", *blank)
+        (report.cell, str(skip.torch), "", "", f"{_SKIPPED[skip.kind]}: {skip.reason}", *blank)
         for skip in report.skipped
-        if skip.kind is not SkipKind.NOT_ASKED
+        if skip.kind is not SkipKind.NOT_ASKED or not report.asked
     ]
     return (*done, *left)
 
