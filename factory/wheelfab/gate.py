@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from wheelfab.arch import format_arch_list
 from wheelfab.elf import Elf, is_elf, read_elf
 from wheelfab.errors import WheelError, one_of_many
+from wheelfab.facts import RowKind, cuda_libraries
 from wheelfab.fatbin import archs_of
 from wheelfab.model import Profile, Project
 from wheelfab.variant import Cell, size_budget
@@ -30,7 +31,11 @@ _UNDEFINED = re.compile(
     r"aoti_torch_\w+|torch_\w+|GOMP_\w+|omp_\w+|_?Py[A-Z_]\w*"
     r"|_Z\w*(2at|3c10|5torch|6caffe2)\w*|_ITM_\w+|__gmon_start__|__cxa_finalize"
 )
-_DRIVER = re.compile(r"cu[A-Z]\w+|cuda\w+|nv[a-z]*[A-Z]\w+|__cuda\w+|_ZN\w*4cuda\w*")
+_DRIVER = re.compile(r"cu[A-Z]\w+|nv[a-z]*[A-Z]\w+")
+_RUNTIME = re.compile(r"cuda\w+|__cuda\w+")
+_TORCH_CUDA = re.compile(r"_ZN\w*4cuda\w*")
+# What a row that links the CUDA runtime may need beside it: torch's libraries for CUDA.
+_NEEDED_TORCH_CUDA = re.compile(r"lib(torch_cuda|c10_cuda)\.so")
 _FILES = re.compile(r".*\.(py|pyi|so)|.*/py\.typed|.*/_build\.json|[^/]+\.dist-info/.+")
 # A program that the package starts; what is in it is held to the rules for libraries.
 _PROGRAM = re.compile(r"[^/]+/_[a-z0-9_]+")
@@ -53,13 +58,13 @@ def gate(path: Path, cell: Cell, project: Project, *, version: str) -> Wheel:
     run paths, executable stack, debug information, archs, strays and size.
     """
     wheel = verify_wheel(path)
-    libraries = tuple(_libraries(path))
+    libraries, runtime = tuple(_libraries(path)), _linked_runtime(cell)
     flaws = [
         WheelError(what, where=f"{path.name}: {where}" if where else path.name, next_step=next_step)
         for where, what, next_step in (
             *_identity(wheel, cell, project, version),
             *_contents(wheel, cell, libraries, size_budget(cell, project)),
-            *(flaw for library in libraries for flaw in _library(library)),
+            *(flaw for library in libraries for flaw in _library(library, runtime)),
             *(flaw for library in libraries for flaw in _symbols(library, cell.profile)),
         )
     ]
@@ -129,11 +134,20 @@ def _wanted_archs(cell: Cell) -> set[str]:
     return wanted
 
 
-def _library(library: _Library) -> Iterator[_Flaw]:
+def _linked_runtime(cell: Cell) -> str | None:
+    """The CUDA runtime that the row links, by its soname; ``None`` for a cpu or driver row."""
+    cuda = cell.variant.cuda
+    if cuda is None or cell.variant.kind is not RowKind.RUNTIME:
+        return None
+    sonames = cuda_libraries()["libcudart"].sonames
+    return next((soname for soname, majors in sonames.items() if cuda.major in majors), None)
+
+
+def _library(library: _Library, runtime: str | None) -> Iterator[_Flaw]:
     elf = library.elf
     if not library.name.endswith(".so") and not library.executable:
         yield library.name, "a program without its exec bit", "install it with install(TARGETS)"
-    foreign = [name for name in elf.needed if not _NEEDED.fullmatch(name)]
+    foreign = [name for name in elf.needed if not _is_there(name, runtime)]
     if foreign:
         yield library.name, f"needs {', '.join(foreign)}", "open it at run time by name instead"
     if elf.rpath is not None or elf.runpath is not None:
@@ -141,7 +155,9 @@ def _library(library: _Library) -> Iterator[_Flaw]:
     if elf.executable_stack:
         yield library.name, "an executable stack", "add .note.GNU-stack to the assembler files"
     unknown = [
-        symbol.name for symbol in elf.undefined if not _explained(symbol.name, symbol.version)
+        symbol.name
+        for symbol in elf.undefined
+        if not _explained(symbol.name, symbol.version, runtime)
     ]
     if unknown:
         text = ", ".join(sorted(unknown)[:5])
@@ -160,8 +176,20 @@ def _symbols(library: _Library, profile: Profile) -> Iterator[_Flaw]:
             yield library.name, what, "where CMAKE_BUILD_TYPE is Debug, keep its flags and no -s"
 
 
-def _explained(name: str, version: str | None) -> bool:
+def _is_there(name: str, runtime: str | None) -> bool:
+    """Whether a library that is needed is there at load: the system's, torch's, the runtime."""
+    if _NEEDED.fullmatch(name):
+        return True
+    return runtime is not None and (name == runtime or bool(_NEEDED_TORCH_CUDA.fullmatch(name)))
+
+
+def _explained(name: str, version: str | None, runtime: str | None) -> bool:
+    """The driver's functions never are; those of the runtime where the row links that one."""
     if _DRIVER.fullmatch(name):
+        return False
+    if _RUNTIME.fullmatch(name):
+        return runtime is not None and version in (None, runtime)
+    if _TORCH_CUDA.fullmatch(name) and runtime is None:
         return False
     if version is not None:
         return _VERSIONED.match(version) is not None

@@ -256,7 +256,7 @@ class _Planner:
             Action(
                 id=f"wheel:{cell.id}",
                 kind=ActionKind.WHEEL,
-                steps=wheel_steps(project.platform, cell.variant.glibc),
+                steps=wheel_steps(project.platform, cell.variant.glibc, cell.variant.kind),
                 needs=needs,
                 cells=(cell.id,),
                 inputs=self.source.digests(self._glob("project.sources", project.sources)),

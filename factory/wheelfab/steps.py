@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.facts import AbiKind
+from wheelfab.facts import AbiKind, RowKind
 from wheelfab.model import Debug, Pin, Profile, Variant
 from wheelfab.toolchain import torch_facts
 
@@ -93,9 +93,15 @@ def torch_defines(pin: Pin) -> dict[str, str]:
     }
 
 
-def wheel_steps(platform: str, glibc: object) -> tuple[Step, ...]:
-    """scikit-build-core on the staged sources, then auditwheel as the gate that sets the tag."""
+def wheel_steps(platform: str, glibc: object, kind: RowKind) -> tuple[Step, ...]:
+    """scikit-build-core on the staged sources, then auditwheel as the gate that sets the tag.
+
+    What torch brings is not copied into the wheel, and nor is the CUDA runtime that a row links.
+    """
     machine = platform.partition("-")[2]
+    brought = ["libtorch*.so", "libc10*.so"]
+    if kind is RowKind.RUNTIME:
+        brought.append("libcudart.so.*")
     policy = f"manylinux_{str(glibc).replace('.', '_')}_{machine}"
     return (
         Step(
@@ -107,7 +113,7 @@ def wheel_steps(platform: str, glibc: object) -> tuple[Step, ...]:
         Step(
             argv=(
                 *("{python}", "-m", "auditwheel", "repair", "--only-plat", "--plat", policy),
-                *("--exclude", "libtorch*.so", "--exclude", "libc10*.so"),
+                *(arg for pattern in brought for arg in ("--exclude", pattern)),
                 *("--wheel-dir", "{out}", "{wheel}"),
             )
         ),

@@ -14,7 +14,7 @@ import pytest
 from tests.drivers.cubin import ARCHS
 from wheelfab.errors import WheelError
 from wheelfab.gate import gate
-from wheelfab.model import Debug, Project
+from wheelfab.model import CudaApi, Debug, Project
 
 from .cellmaker import cells
 from .elfmaker import make_library
@@ -153,6 +153,70 @@ def test_a_library_that_is_not_there_at_load_is_no_need(tmp_path: Path, name: st
     assert refusal(tmp_path, case) == [
         f"freewheel/_kernels.so: needs {name}; open it at run time by name instead"
     ]
+
+
+RUNTIME = {
+    "needed": (*NEEDED, "libcudart.so.12", "libtorch_cuda.so", "libc10_cuda.so"),
+    "undefined": (
+        *EXPLAINED,
+        "__cudaRegisterFatBinary",
+        "_ZN2at4cuda20getCurrentCUDAStreamEv",
+        "_ZN3c104cuda9SetDeviceEi",
+    ),
+    "versioned": {"cudaGetDeviceCount": ("libcudart.so.12", "libcudart.so.12")},
+}
+
+
+def test_a_row_that_links_the_runtime_may_need_it_and_torchs_libraries_for_cuda(
+    tmp_path: Path,
+) -> None:
+    case = Case(kernels=RUNTIME)
+    path = case.make(tmp_path)
+    assert passed(path, case.cell, cuda_api=CudaApi.RUNTIME).path == path
+    name = "freewheel/_kernels.so"
+    needs = "libcudart.so.12, libtorch_cuda.so, libc10_cuda.so"
+    symbols = "_ZN2at4cuda20getCurrentCUDAStreamEv, _ZN3c104cuda9SetDeviceEi"
+    symbols = f"{symbols}, __cudaRegisterFatBinary, cudaGetDeviceCount"
+    assert refusal(tmp_path, case) == [
+        f"{name}: needs {needs}; open it at run time by name instead",
+        f"{name}: 4 undefined symbols that nothing explains: {symbols}",
+    ]
+    cpu = Case(cell="cpu-torch2.4", kernels=RUNTIME, archs=())
+    assert refusal(tmp_path, cpu, cuda_api=CudaApi.RUNTIME) == refusal(tmp_path, cpu)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "says"),
+    [
+        ({"needed": ("libcuda.so.1",)}, "needs libcuda.so.1; open it at run time by name instead"),
+        (
+            {"needed": ("libcudart.so.11.0",)},
+            "needs libcudart.so.11.0; open it at run time by name instead",
+        ),
+        (
+            {"needed": ("libcublas.so.12",)},
+            "needs libcublas.so.12; open it at run time by name instead",
+        ),
+        ({"undefined": ("cuInit",)}, "1 undefined symbols that nothing explains: cuInit"),
+        (
+            {"undefined": ("nvrtcCompileProgram",)},
+            "1 undefined symbols that nothing explains: nvrtcCompileProgram",
+        ),
+        (
+            {"undefined": ("_ZN5other4cuda3getEv",)},
+            "1 undefined symbols that nothing explains: _ZN5other4cuda3getEv",
+        ),
+        (
+            {"versioned": {"cudaMalloc": ("libcudart.so.11.0", "libcudart.so.11.0")}},
+            "1 undefined symbols that nothing explains: cudaMalloc",
+        ),
+    ],
+)
+def test_a_row_that_links_the_runtime_needs_that_one_and_neither_driver_nor_others(
+    tmp_path: Path, kernels: dict[str, Any], says: str
+) -> None:
+    case = Case(kernels=kernels)
+    assert refusal(tmp_path, case, cuda_api=CudaApi.RUNTIME) == [f"freewheel/_kernels.so: {says}"]
 
 
 @pytest.mark.parametrize(

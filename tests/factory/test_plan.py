@@ -170,6 +170,21 @@ def test_the_classic_binding_is_told_its_abi_and_the_stable_one_its_target(root:
     assert "-DWHEELFAB_CXX11_ABI=1" in steps["stable >= 2.10"]
 
 
+def test_a_row_that_links_the_runtime_is_repaired_without_a_copy_of_it(root: Path) -> None:
+    index = 'torch-index = "https://download.pytorch.org/whl/cu121"'
+    row = f'cuda = "12.1"\ncuda-api = "runtime"\n{index}\ntorch = ["2.4"]\n'
+    text = MATRIX.replace('cuda = "12.1"\n', row)
+    (root / "matrix.toml").write_text(text)
+    made = plan_of(root)
+
+    def excluded(name: str) -> list[str]:
+        argv = made.action(f"wheel:{name}").steps[-1].argv
+        return [argv[at + 1] for at, arg in enumerate(argv) if arg == "--exclude"]
+
+    assert excluded("cu121-torch2.4") == ["libtorch*.so", "libc10*.so", "libcudart.so.*"]
+    assert excluded("cu118-torch2.4") == ["libtorch*.so", "libc10*.so"]
+
+
 def test_row_19_release_and_twin_share_their_device_code_and_nothing_else(root: Path) -> None:
     release, twin = plan_of(root), plan_of(root, Profile.DEBUG)
     device = {action.key for action in release.actions if action.kind is ActionKind.DEVICE}
