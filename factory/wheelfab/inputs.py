@@ -113,13 +113,23 @@ def _difference(ours: PinnedWheel | None, theirs: LockedWheel | None) -> str:
 
 
 def _torch_flaws(locked: Locked, cells: Sequence[Cell]) -> Iterator[ToolchainError]:
+    strict = {
+        (str(cell.pin.headers), cell.variant.torch_index)
+        for cell in cells
+        if cell.variant.torch_fallback is None
+    }
     for release, index in sorted(
         {(str(cell.pin.headers), cell.variant.torch_index) for cell in cells}
     ):
         try:
-            locked.torch_of(release, index)
+            torch = locked.torch_of(release, index)
         except ToolchainError as flaw:
             yield flaw
+            continue
+        if torch.fell_back and (release, index) in strict:
+            what = f"was locked from the fallback index, which a row of {index} does not allow"
+            step = f'run `wheelfab lock` where {index} answers, or allow torch-fallback = "pypi"'
+            yield _flaw(f"torch {release}", what, step)
 
 
 def _flaw(where: str, what: str, next_step: str) -> ToolchainError:

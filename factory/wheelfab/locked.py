@@ -17,6 +17,7 @@ LOCK = "matrix.lock"
 SCHEMA = 1
 RENEW = "run `wheelfab lock --upgrade` if the change is wanted"
 ADD = "run `wheelfab lock`, which adds what is missing"
+FALLBACK = "pypi fallback"  # begins the source of a torch that is not from the row's own index
 _HEADER = """\
 # The inputs that a build may take, to the byte. Made by `wheelfab lock`; not edited by hand.
 # docs/reproducibility.md says what follows from each.
@@ -62,6 +63,11 @@ class LockedTorch(_Record):
     file: FileName
     sha256: Sha256
     source: str
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether it was had from somewhere else than the index when it was locked."""
+        return self.source.startswith(FALLBACK)
 
 
 class LockedCompiler(_Record):

@@ -98,7 +98,7 @@ def _torches(cells: Sequence[Cell], store: Store, kept: Locked) -> Iterable[Lock
     }
     for (release, index), fallback in sorted(wanted.items(), key=lambda item: item[0]):
         found = known.get((str(release), index))
-        if found is None:
+        if found is None or (found.fell_back and fallback is None):
             tree = torch_tree(store, release=release, index=index, fallback=fallback)
             found = LockedTorch(
                 release=str(release),

@@ -72,6 +72,26 @@ def test_what_is_missing_is_added_by_lock(cells: tuple[Cell, ...]) -> None:
     ]
 
 
+def test_a_fallback_is_refused_where_the_row_allows_none(cells: tuple[Cell, ...]) -> None:
+    old, new = LOCKED.torch
+    fallen = old.model_copy(update={"source": "pypi fallback: https://there cannot be reached"})
+    lock = LOCKED.model_copy(update={"torch": (fallen, new)})
+    index = "https://download.pytorch.org/whl/cpu"
+    assert refused(lock, cells) == [
+        (
+            f"matrix.lock: torch 2.4.1: was locked from the fallback index, which a row of {index} "
+            f"does not allow; run `wheelfab lock` where {index} answers, or allow "
+            'torch-fallback = "pypi"'
+        )
+    ]
+    allowed = tuple(
+        replace(cell, variant=replace(cell.variant, torch_fallback="pypi")) for cell in cells
+    )
+    check_inputs(lock, allowed)
+    with pytest.raises(ToolchainError, match=r"torch 2\.4\.1: was locked from the fallback"):
+        check_inputs(lock, (*allowed, cells[0]))
+
+
 def test_only_what_is_built_is_compared(cells: tuple[Cell, ...]) -> None:
     cpu = tuple(cell for cell in cells if cell.id == "cpu-torch2.4")
     bare = LOCKED.model_copy(update={"toolchain": (), "torch": LOCKED.torch[:1]})

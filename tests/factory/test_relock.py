@@ -14,6 +14,7 @@ from packaging.version import Version
 
 import wheelfab
 from wheelfab.containers import NoEngine
+from wheelfab.errors import ToolchainError
 from wheelfab.locked import Locked, load_locked
 from wheelfab.relock import CONTAINER_ROOTS, make_lock, without_all_but_compilers
 from wheelfab.store import Store
@@ -31,16 +32,38 @@ WHOLE = make_locked(COMPILER).model_copy(
 NEWER = replace(COMPILER, version=Version("13.2.0"), cc1plus_sha256="2" * 64)
 
 
-def again(folder: Path, compiler: HostCompiler, matrix: str = MATRIX) -> Locked:
-    """``WHOLE`` made again for ``matrix``, without an engine; nothing has to be fetched."""
+def again(
+    folder: Path, compiler: HostCompiler, matrix: str = MATRIX, old: Locked = WHOLE
+) -> Locked:
+    """``old`` made again for ``matrix``, without an engine; nothing has to be fetched."""
     cells = expand(load(folder, matrix)).cells
     engine = NoEngine(reason="none here")
-    return make_lock(cells, Store(folder / "store"), compiler, engine, WHOLE)
+    return make_lock(cells, Store(folder / "store"), compiler, engine, old)
 
 
 def test_what_is_locked_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert again(tmp_path, COMPILER) == WHOLE
     assert "base images are left as they were: none here" in capsys.readouterr().err
+
+
+def test_a_fallback_that_the_row_does_not_allow_is_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(_: Store, *, release: Version, **__: object) -> None:
+        asked.append(str(release))
+        raise ToolchainError("no answer")
+
+    monkeypatch.setattr("wheelfab.relock.torch_tree", refuse)
+    source = {"source": "pypi fallback: https://there cannot be reached"}
+    fallen = WHOLE.torch[0].model_copy(update=source)
+    old = WHOLE.model_copy(update={"torch": (fallen, WHOLE.torch[1])})
+    allowed = MATRIX.replace("[defaults]", '[defaults]\ntorch-fallback = "pypi"')
+    assert again(tmp_path, COMPILER, allowed, old).torch == old.torch
+    with pytest.raises(ToolchainError, match="no answer"):
+        again(tmp_path, COMPILER, MATRIX, old)
+    assert asked == ["2.4.1"]
 
 
 def test_this_machines_compiler_joins_the_others(tmp_path: Path) -> None:

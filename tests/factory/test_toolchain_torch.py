@@ -9,15 +9,21 @@ from packaging.version import Version
 
 from tests.factory.elfmaker import make_library
 from wheelfab.errors import FormatError, ToolchainError
+from wheelfab.locked import LockedTorch
+from wheelfab.records import write_json
 from wheelfab.run import Completed
+from wheelfab.store import Store
 from wheelfab.toolchain import torch_facts
 from wheelfab.toolchain.torch import (
+    KIND,
     TorchTree,
+    _warn_fallback,
     choose_python,
     is_unreachable,
     measure_cxx11_abi,
     read_version,
     torch_key,
+    torch_tree,
 )
 
 OLD = "_ZN3c105ErrorC1ENS_14SourceLocationESs"
@@ -123,6 +129,63 @@ def test_each_origin_and_python_has_a_key_of_its_own() -> None:
 def test_an_index_that_answers_is_told_from_one_that_does_not(said: str, unreachable: bool) -> None:
     done = Completed(argv=("pip",), returncode=1, stdout=said, stderr="", seconds=0.1)
     assert is_unreachable(done) is unreachable
+
+
+def stored(store: Store, index: str) -> None:
+    """A tree in ``store`` as an earlier fetch left it, for a lock that was made of it."""
+    record = {
+        "release": "2.4.1",
+        "version": "2.4.1+cu121",
+        "python": "3.11",
+        "file": "torch-2.4.1-cp311-cp311-manylinux1_x86_64.whl",
+        "sha256": "a" * 64,
+        "source": "index https://elsewhere",
+        "cuda": "12.1",
+        "cxx11_abi": False,
+    }
+    key = torch_key(Version("2.4.1"), index, "pypi", "3.11")
+    store.entry(KIND, key, lambda content: write_json(content / "torch-tree.json", record))
+
+
+@pytest.mark.parametrize(
+    ("had", "source", "warned"),
+    [
+        (
+            "pypi fallback: https://there cannot be reached",
+            "pypi fallback: locked from the fallback index",
+            (
+                "warning: torch 2.4.1+cu121 is locked from the fallback index, not from "
+                "https://there, and may be a build for another CUDA release; run "
+                "`wheelfab lock --upgrade` where that index answers\n"
+            ),
+        ),
+        ("index https://there", "index https://there", ""),
+    ],
+)
+def test_a_locked_fallback_is_said_once_and_recorded_as_what_it_is(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    had: str,
+    source: str,
+    warned: str,
+) -> None:
+    store, index = Store(tmp_path / "store"), "https://there"
+    stored(store, index)
+    locked = LockedTorch(
+        release="2.4.1",
+        index=index,
+        python="3.11",
+        version="2.4.1",
+        file="torch-2.4.1-cp311-cp311-manylinux1_x86_64.whl",
+        sha256="a" * 64,
+        source=had,
+    )
+    _warn_fallback.cache_clear()
+    asked = {"release": Version("2.4.1"), "index": index, "fallback": "pypi", "locked": locked}
+    trees = [torch_tree(store, **asked) for _ in range(2)]  # type: ignore[arg-type]
+    assert [tree.source for tree in trees] == [source] * 2
+    assert trees[0].fell_back is bool(warned)
+    assert capsys.readouterr().err == warned
 
 
 def test_a_tree_knows_its_folders_and_whether_it_is_a_fallback(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from packaging.version import Version
@@ -16,7 +17,7 @@ from packaging.version import Version
 from wheelfab import console
 from wheelfab.elf import Elf, read_elf
 from wheelfab.errors import ToolchainError
-from wheelfab.locked import LOCK, RENEW, LockedTorch
+from wheelfab.locked import FALLBACK, LOCK, RENEW, LockedTorch
 from wheelfab.machine import GIB
 from wheelfab.records import digest, file_digest, read_json, write_json
 from wheelfab.run import Completed, check
@@ -71,7 +72,7 @@ class TorchTree:
     @property
     def fell_back(self) -> bool:
         """Whether it came from somewhere else than the index that was named."""
-        return self.source.startswith("pypi fallback")
+        return self.source.startswith(FALLBACK)
 
 
 def torch_tree(
@@ -92,6 +93,7 @@ def torch_tree(
     ``python``: ``3.11`` or, free-threaded, ``3.13t``; by default the running one if torch has it.
 
     With ``locked`` the file's hash decides, wherever it comes from, and ``python`` is the lock's.
+    A file that was locked from the fallback is said to be so on stderr, once, and in the record.
 
     Raises ``ToolchainError`` when the release cannot be had or is not what it says.
     """
@@ -131,7 +133,19 @@ def _locked_tree(
             where=f"{LOCK}: torch {release}",
             next_step=RENEW,
         )
-    return replace(tree, source=locked.source)
+    if not locked.fell_back:
+        return replace(tree, source=locked.source)
+    _warn_fallback(tree.version, index)
+    return replace(tree, source=f"{FALLBACK}: locked from the fallback index")
+
+
+@cache
+def _warn_fallback(version: str, index: str) -> None:
+    """Say once that what is built against is not what the row names."""
+    console.warn(
+        f"torch {version} is locked from the fallback index, not from {index}, and may be a build "
+        "for another CUDA release; run `wheelfab lock --upgrade` where that index answers"
+    )
 
 
 def find_torch_tree(
@@ -220,7 +234,7 @@ def _fetch(folder: Path, release: Version, index: str, fallback: str | None, pyt
         doing=f"fetching {what} from pip's own index",
         next_step="check that pip reaches its index",
     )
-    return f"pypi fallback: {reason}"
+    return f"{FALLBACK}: {reason}"
 
 
 def _fetch_locked(folder: Path, index: str, locked: LockedTorch) -> str:
