@@ -42,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
     index = _add(sub, "index", commands.index_command)
     index.add_argument("target", nargs="?", help="the folder; build/index by default")
     publish = _add(sub, "publish", commands.publish_command)
-    publish.add_argument("target", help="the folder that is served")
+    publish.add_argument("target", nargs="?", help="the folder that is served")
+    text = "download the whole index from where it is served, and compare it"
+    publish.add_argument("--verify", metavar="URL", help=text)
     lint = _add(sub, "lint-import", commands.lint_import_command)
     lint.add_argument("target", help="a file, a folder, a wheel, an sdist or an installed package")
     lint.add_argument("--fix", action="store_true", help="mend the simple pattern in place")

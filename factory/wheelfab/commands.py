@@ -344,17 +344,30 @@ def index_command(options: Namespace) -> None:
 
 
 def publish_command(options: Namespace) -> None:
-    """Publish the complete set of wheels with its pages to a folder, or nothing."""
-    from wheelfab.index import built_wheels, publish
+    """Publish the complete set of wheels with its pages to a folder, or nothing; verify a URL."""
+    from wheelfab.compat import checked_url
+    from wheelfab.index import built_wheels, publish, verify_served
 
-    matrix, cells, _ = _cells(options.matrix, ())
-    wheels = built_wheels(matrix.root, cells)
-    publish(wheels, Path(options.target), expected=cells)
-    if options.json:
+    if options.target is None and options.verify is None:
+        raise UsageError("nothing to do", next_step="name a folder, or --verify URL")
+    url = checked_url(options.verify, "--verify") if options.verify is not None else None
+    record: dict[str, object] = {}
+    lines, published = [], None
+    if options.target is not None:
+        matrix, cells, _ = _cells(options.matrix, ())
+        wheels = built_wheels(matrix.root, cells)
+        published = publish(wheels, Path(options.target), expected=cells).catalog
         names = [item.wheel.file for item in wheels if item.wheel is not None]
-        console.result_json({"folder": options.target, "wheels": names})
+        record |= {"folder": options.target, "wheels": names}
+        lines.append(f"{len(wheels)} wheels in {options.target}")
+    if url is not None:
+        served = verify_served(url, published=published)
+        record |= {"url": url, "verified": [item.file for item in served.files]}
+        lines.append(f"{len(served.files)} wheels at {url}, each as its pages promise")
+    if options.json:
+        console.result_json(record)
     else:
-        console.result(f"{len(wheels)} wheels in {options.target}")
+        console.result("\n".join(lines))
 
 
 def lint_import_command(options: Namespace) -> None:

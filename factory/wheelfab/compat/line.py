@@ -22,12 +22,12 @@ def install_line(project: str, version: str, page: str, url: str, tool: str = "p
     return f'{tool} install "{project}=={version}" --extra-index-url {index}'
 
 
-def checked_url(text: str) -> str:
+def checked_url(text: str, option: str = "--index-url") -> str:
     """``text`` where it is an address that can stand in a shell's line; else ``UsageError``."""
     if len(text) > _LONGEST or not _URL.fullmatch(text):
         raise UsageError(
             f"{text[:80]!r} is no address that can stand in an install line",
-            where="--index-url",
+            where=option,
             next_step="give the served folder, as https://example.org/wheels",
         )
     return text.rstrip("/")

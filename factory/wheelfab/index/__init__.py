@@ -29,6 +29,7 @@ from __future__ import annotations
 from wheelfab.compat.cells import CellWheel, built_wheels
 from wheelfab.index.catalog import Catalog, Listed, install_line
 from wheelfab.index.publish import publish
+from wheelfab.index.served import verify_served
 from wheelfab.index.verify import IndexFlaw, IndexFlawKind, index_flaws, verify_index
 from wheelfab.index.write import write_index
 
@@ -43,5 +44,6 @@ __all__ = [
     "install_line",
     "publish",
     "verify_index",
+    "verify_served",
     "write_index",
 ]

@@ -21,7 +21,7 @@ SCHEMA = 1
 CATALOG = "catalog.json"
 FILES = "files"
 ALL = "all"
-_LONGEST = 64 << 20
+LONGEST = 64 << 20  # bytes of a page
 _PAGE = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.whl", re.ASCII)
 
@@ -95,7 +95,7 @@ def read_catalog(folder: Path) -> Catalog:
     """The catalog of the index in ``folder``; raises ``FormatError`` when it is not sound."""
     path = folder / CATALOG
     next_step = "restore it, or publish to another folder"
-    if not path.is_file() or path.stat().st_size > _LONGEST:
+    if not path.is_file() or path.stat().st_size > LONGEST:
         raise FormatError("there is no catalog", where=str(path), next_step=next_step)
     try:
         catalog = TypeAdapter(Catalog).validate_json(path.read_bytes(), strict=True)
