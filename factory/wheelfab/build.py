@@ -15,6 +15,7 @@ from wheelfab.errors import FactoryError
 from wheelfab.maker import Folders, Maker, sweep
 from wheelfab.plan import Action, ActionKind, Plan
 from wheelfab.records import aside, file_digest, read_json, write_json
+from wheelfab.slots import Slots
 from wheelfab.store import Store
 from wheelfab.variant import Cell, Excluded
 
@@ -60,7 +61,8 @@ def build(plan: Plan, store: Store, *, excluded: Sequence[Excluded] = ()) -> tup
     folders = Folders(root=plan.source.root)
     actions = Store(folders.build / "store")
     sweep(folders.work)
-    state = _execute(plan, Maker(plan, folders, store, actions), actions)
+    with Slots(machine.jobs()) as slots:
+        state = _execute(plan, Maker(plan, folders, store, actions, slots), actions)
     results = [_finish(plan, cell, folders, state) for cell in plan.cells]
     skipped = [
         CellResult(cell=item.id, state=CellState.SKIPPED, reason=item.reason) for item in excluded
@@ -98,7 +100,7 @@ def _execute(plan: Plan, maker: Maker, actions: Store) -> _State:
     machine.require_disk(plan.source.root, _NEEDED_DISK)
     maker.fetch_tools()
     waiting, running = list(missing), dict[Future[Path], Action]()
-    pool = ThreadPoolExecutor(max_workers=machine.jobs())
+    pool = ThreadPoolExecutor(max_workers=maker.slots.count)
     try:
         with console.progress("build", len(missing)) as advance:
             shown = 0
@@ -111,6 +113,7 @@ def _execute(plan: Plan, maker: Maker, actions: Store) -> _State:
                 shown = finished
     except BaseException:
         flock.interrupt()
+        maker.slots.stop()
         run.stop_all()
         pool.shutdown(wait=True, cancel_futures=True)
         raise

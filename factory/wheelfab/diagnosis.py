@@ -10,13 +10,17 @@ from wheelfab.errors import BuildError, FactoryError, InfrastructureError
 from wheelfab.plan import Action
 from wheelfab.run import Completed
 
-NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
+_NO_MEMORY = re.compile(r"Killed signal terminated program|virtual memory exhausted|out of memory")
 _NO_DISK = re.compile(r"No space left on device|Disk quota exceeded")
 _HOST_COMPILE = re.compile(r"^\[\d+/\d+\] .* -c \S+", re.MULTILINE)
 _DEVICE_COMPILE = re.compile(r"^nv(?:rtc|cc) \S+ (?:sm|compute)_\w+ ", re.MULTILINE)
 _FIRST_ERROR = re.compile(
     r"^.*(?:\berror\b|undefined reference|Error:|CMake Error).*$", re.MULTILINE
 )
+
+
+class NoMemoryError(InfrastructureError):
+    """Memory ran out under a step; fewer of them at once may do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +52,9 @@ def failure(action: Action, done: Completed, log: Path) -> FactoryError:
     """Name a failed step for what it is: no memory, no disk, or an error in the code."""
     output = done.stdout + done.stderr
     where = f"{action.id} ({', '.join(action.cells)})"
-    if done.ending == "SIGKILL" or NO_MEMORY.search(output):
+    if done.ending == "SIGKILL" or _NO_MEMORY.search(output):
         what, step = "out of memory", "free memory, or build with fewer jobs"
-        return InfrastructureError(what, where=where, next_step=f"{step}; log: {log}")
+        return NoMemoryError(what, where=where, next_step=f"{step}; log: {log}")
     if _NO_DISK.search(output):
         return InfrastructureError("disk full", where=where, next_step=f"free disk; log: {log}")
     first = _FIRST_ERROR.search(output)

@@ -31,13 +31,17 @@ def cores() -> int:
 
 
 def memory(root: Path = Path("/")) -> int:
-    """Bytes of memory that a build may take: the least of what is free and the cgroups' limits."""
+    """Bytes of memory that a build may take: the least of what is free and the cgroups' limits.
+
+    A cgroup counts the pages of files that it read as used; those that nobody used lately are
+    given back before anything is refused.
+    """
     limits = [_available(root)]
     for folder in _cgroups(root):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes") or 0
         if limit and limit < _UNLIMITED:
-            limits.append(max(0, limit - used))
+            limits.append(min(limit, max(0, limit - used + _reclaimable(folder))))
     return min(limits)
 
 
@@ -82,6 +86,14 @@ def _cgroups(root: Path) -> list[Path]:
         own = top / path.lstrip("/")
         folders.extend([own, *(parent for parent in own.parents if parent.is_relative_to(top))])
     return folders
+
+
+def _reclaimable(folder: Path) -> int:
+    """Bytes of files in a cgroup's memory that nobody used lately; its children's included."""
+    lines = (line.split() for line in _text(folder / "memory.stat").splitlines())
+    found = {line[0]: int(line[1]) for line in lines if len(line) == 2 and line[1].isdigit()}
+    # version 1 counts the children under a name of its own, version 2 always
+    return found.get("total_inactive_file", found.get("inactive_file", 0))
 
 
 def _number(path: Path) -> int | None:

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheelfab import console, machine, run
-from wheelfab.diagnosis import NO_MEMORY, compile_flags, failure
-from wheelfab.errors import InfrastructureError, ToolchainError
+from wheelfab.diagnosis import NoMemoryError, compile_flags, failure
+from wheelfab.errors import ToolchainError
 from wheelfab.model import Profile
 from wheelfab.plan import Action, ActionKind, Plan, python
 from wheelfab.records import write_json
+from wheelfab.slots import Slots
 from wheelfab.steps import fill
 from wheelfab.store import Store
 from wheelfab.toolchain.tools import fetch_tools
@@ -68,10 +69,13 @@ class Folders:
 
 
 class Maker:
-    """Makes the result of one action in the store of actions."""
+    """Makes the result of one action in the store of actions, with compile jobs of ``slots``."""
 
-    def __init__(self, plan: Plan, folders: Folders, store: Store, actions: Store) -> None:
+    def __init__(
+        self, plan: Plan, folders: Folders, store: Store, actions: Store, slots: Slots
+    ) -> None:
         self.plan, self.folders, self.store, self.actions = plan, folders, store, actions
+        self.slots = slots
 
     def fetch_tools(self) -> Path | None:
         """The folder of the lock's build tools; ``None`` without a lock."""
@@ -157,30 +161,31 @@ class Maker:
         return lambda places: self._run(action, places, log)
 
     def _run(self, action: Action, places: Mapping[str, str], log: Path) -> None:
-        """Run all steps; a compile that ran out of memory is tried once more at half the jobs."""
-        jobs = machine.jobs()
+        """Run all steps; what ran out of memory is tried once more, alone, at half the jobs."""
         try:
-            self._run_steps(action, places, log, jobs)
-        except InfrastructureError:
-            if jobs == 1 or action.kind is not ActionKind.PART or not NO_MEMORY.search(_text(log)):
+            with self.slots.one():
+                self._run_steps(action, places, log)
+        except NoMemoryError:
+            if self.slots.count == 1:
                 raise
-            console.warn(f"{action.id}: out of memory with {jobs} jobs; again with {jobs // 2}")
-            self._run_steps(action, places, log, jobs // 2)
+            with self.slots.half() as jobs:
+                what = f"out of memory with {self.slots.count} jobs; again with {jobs}"
+                console.warn(f"{action.id}: {what}")
+                self._run_steps(action, places, log)
 
-    def _run_steps(self, action: Action, places: Mapping[str, str], log: Path, jobs: int) -> None:
+    def _run_steps(self, action: Action, places: Mapping[str, str], log: Path) -> None:
         compiler = self.plan.compiler
         known = {
             "python": python(),
             "cxx": str(compiler.path),
             "cc": str(compiler.cc),
             "root": str(self.plan.source.root.resolve()),
-            "jobs": str(jobs),
             **places,
         }
         for step in action.steps:
             environment = {"SOURCE_DATE_EPOCH": str(self.plan.source.epoch)}
             environment |= {"WHEELFAB_STORE": str(self.store.root), **self._tools(action)}
-            environment |= dict(step.env)
+            environment |= {**self.slots.environment, **dict(step.env)}
             done = run.run(
                 fill(step.argv, known),
                 env=run.tool_environment(environment),
@@ -240,13 +245,14 @@ def pack_raw(plan: Plan, cell: Cell, store: Store, actions: Store, into: Path) -
     """
     folders = Folders(root=plan.source.root)
     sweep(folders.work)
-    maker = Maker(plan, folders, store, actions)
     wheel, done = plan.wheel(cell), dict[str, Path]()
-    for action in plan.closure(wheel):
-        if action is not wheel:
-            needs = {need: done[need] for need in action.needs}
-            done[action.id] = maker.make(action, needs)
-    return maker.pack(wheel, {need: done[need] for need in wheel.needs}, into)
+    with Slots(machine.jobs()) as slots:
+        maker = Maker(plan, folders, store, actions, slots)
+        for action in plan.closure(wheel):
+            if action is not wheel:
+                needs = {need: done[need] for need in action.needs}
+                done[action.id] = maker.make(action, needs)
+        return maker.pack(wheel, {need: done[need] for need in wheel.needs}, into)
 
 
 def sweep(work: Path) -> None:

@@ -48,7 +48,10 @@ def device_step(
 
 
 def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
-    """Configure, compile and install one part with CMake and Ninja from PyPI."""
+    """Configure, compile and install one part with CMake and Ninja from PyPI.
+
+    How many compile at once, Ninja asks of the build that runs it (``slots``).
+    """
     settings = tuple(f"-D{name}={value}" for name, value in defines.items())
     configure = ("cmake", "-S", folder, "-B", "{work}/cmake", "-G", "Ninja")
     return (
@@ -60,7 +63,7 @@ def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
                 *settings,
             )
         ),
-        Step(argv=("cmake", "--build", "{work}/cmake", "--verbose", "--parallel", "{jobs}")),
+        Step(argv=("cmake", "--build", "{work}/cmake", "--verbose")),
         Step(argv=("cmake", "--install", "{work}/cmake", "--prefix", "{out}")),
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfab.diagnosis import failure
+from wheelfab.diagnosis import NoMemoryError, failure
 from wheelfab.errors import BuildError, InfrastructureError
 from wheelfab.plan import Action, ActionKind
 from wheelfab.run import Completed
@@ -30,17 +30,17 @@ def ended(returncode: int | None, stderr: str) -> Completed:
 @pytest.mark.parametrize(
     ("returncode", "stderr", "kind", "text"),
     [
-        (-9, "", InfrastructureError, "out of memory"),
+        (-9, "", NoMemoryError, "out of memory"),
         (
             1,
             "g++: fatal error: Killed signal terminated program cc1plus",
-            InfrastructureError,
+            NoMemoryError,
             "out of memory",
         ),
         (
             1,
             "virtual memory exhausted: Cannot allocate memory",
-            InfrastructureError,
+            NoMemoryError,
             "out of memory",
         ),
         (

@@ -10,7 +10,7 @@ import wheelfab
 
 ROOT = Path(wheelfab.__file__).parent
 FLOORS = (
-    {"errors", "records", "versions", "suggest", "arch", "ahead", "facts", "host"},
+    {"errors", "records", "versions", "suggest", "arch", "ahead", "facts", "host", "slots"},
     {"console", "run", "machine", "flock", "archive", "zipheaders", "inflate", "manifest", "lz4"},
     {"model", "matrix_file", "matrix_reader", "resolve", "resolve_hosts", "legality", "matrix"},
     {"matrix_docs"},

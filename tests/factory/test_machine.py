@@ -55,6 +55,36 @@ def test_cgroup_version_1_is_read_and_no_limit_is_no_limit(tmp_path: Path) -> No
     assert memory(root) == GIB
 
 
+@pytest.mark.parametrize(
+    ("line", "files"),
+    [
+        (
+            "0::/a\n",
+            {
+                "a/memory.max": 4 * GIB,
+                "a/memory.current": 3 * GIB,
+                "a/memory.stat": f"anon 7\ninactive_file {2 * GIB}\nactive_file {GIB}\n",
+            },
+        ),
+        (
+            "4:memory:/a\n",
+            {
+                "memory/a/memory.limit_in_bytes": 4 * GIB,
+                "memory/a/memory.usage_in_bytes": 3 * GIB,
+                "memory/a/memory.stat": f"inactive_file 7\ntotal_inactive_file {2 * GIB}\n",
+            },
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_what_files_left_in_memory_is_not_used(
+    tmp_path: Path, line: str, files: dict[str, object]
+) -> None:
+    common = {"proc/meminfo": "MemAvailable: 8388608 kB\n", "proc/self/cgroup": line}
+    groups = {f"sys/fs/cgroup/{name}": str(text) for name, text in files.items()}
+    assert memory(_root(tmp_path, common | groups)) == 3 * GIB
+
+
 def test_too_little_disk_names_folder_and_both_numbers(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match=r"GiB free, 1048576\.0 GiB needed") as caught:
         require_disk(tmp_path / "not" / "yet", 1 << 50)
