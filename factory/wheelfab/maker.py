@@ -22,6 +22,7 @@ from wheelfab.records import write_json
 from wheelfab.slots import Slots
 from wheelfab.steps import fill
 from wheelfab.store import Store
+from wheelfab.toolchain.pins import pinned
 from wheelfab.toolchain.tools import fetch_tools
 from wheelfab.toolchain.torch import TorchTree, torch_tree
 from wheelfab.toolchain.wheels import fetch_toolchain
@@ -137,6 +138,14 @@ class Maker:
         if variant.cuda is not None:
             fetch_toolchain(self.store, variant.toolchain, variant.cuda)
 
+    def _cuda_root(self, action: Action) -> Path:
+        """The folder with ``include`` and ``lib`` of the CUDA runtime that the row links."""
+        variant = self._cell(action).variant
+        if variant.cuda is None:
+            raise ToolchainError("a row that links the CUDA runtime has no cuda", where=action.id)
+        content = fetch_toolchain(self.store, variant.toolchain, variant.cuda)
+        return content / pinned(variant.toolchain, variant.cuda).include[0].parent
+
     def _cell(self, action: Action) -> Cell:
         """A cell that the action is for; those that share it agree in all that it asks of one."""
         return next(cell for cell in self.plan.cells if cell.id in action.cells)
@@ -154,6 +163,8 @@ class Maker:
         places |= {"out": str(out), "work": str(work), "device": str(device)}
         if action.pin is not None:
             places["torch"] = str(self._torch(action).path)
+        if "cuda" in action.identity:
+            places["cuda"] = str(self._cuda_root(action))
         self._run(action, places, log)
         write_json(out / FLAGS, compile_flags(_text(log)))
 

@@ -314,8 +314,9 @@ class RowDefaults(Table):
     cuda_api: CudaApi | None = Field(
         default=None,
         description="How the extension reaches CUDA: `driver` (it opens libcuda at run time; any "
-        "CUDA release goes with any torch) or `runtime` (it links the CUDA runtime; torch must "
-        "exist for that CUDA release). `driver` unless given.",
+        "CUDA release goes with any torch) or `runtime` (it links the CUDA runtime, which "
+        "CMake finds in `lib` below `WHEELFAB_CUDA_ROOT`; torch must exist for that CUDA "
+        "release). `driver` unless given.",
     )
     toolchain: Toolchain | None = Field(
         default=None,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wheelfab.arch import format_arch_list
 from wheelfab.errors import MatrixError
+from wheelfab.facts import RowKind
 from wheelfab.inputs import check_inputs
 from wheelfab.legality import check_host_compiler
 from wheelfab.locked import Locked
@@ -194,7 +195,9 @@ class _Planner:
         parts = {other.name: other for other in self.matrix.project.parts}
         uses = {use: self._part(parts[use], cell) for use in part.uses if use != "device"}
         scope, pin, defines = self._scope(part, cell)
+        runtime = _linked_runtime(part, cell)
         needs = (*uses.values(), *device)
+        places = [*(["torch"] if pin else []), *runtime]
         mark = "" if cell.profile is Profile.RELEASE else cell.profile.value
         return self._add(
             Action(
@@ -204,9 +207,10 @@ class _Planner:
                     self.matrix.project.cmake,
                     {
                         "WHEELFAB_PART": part.name,
-                        **profile_defines(cell.profile, self.matrix.project.debug, pin),
+                        **profile_defines(cell.profile, self.matrix.project.debug, places),
                         **{f"WHEELFAB_USES_{use.upper()}": f"{{{uses[use]}}}" for use in uses},
                         **({"WHEELFAB_DEVICE": "{device}"} if device else {}),
+                        **({"WHEELFAB_CUDA_ROOT": "{cuda}"} if runtime else {}),
                         **defines,
                         **part.defines,
                     },
@@ -220,6 +224,7 @@ class _Planner:
                     "schema": _PART_SCHEMA,
                     "profile": cell.profile,
                     **self._torch(pin, cell),
+                    **runtime,
                 },
                 pin=pin.key if pin else None,
                 need_keys=self._keys(needs),
@@ -308,8 +313,20 @@ def python() -> str:
 
 
 def _torch_scope(cell: Cell) -> str:
-    index = cell.variant.torch_index
-    return f"{cell.pin.name}-{digest([index, cell.variant.torch_fallback])[:8]}"
+    """The rows that share a binding: of one index, and of one CUDA where they link its runtime."""
+    variant = cell.variant
+    shared = [variant.torch_index, variant.torch_fallback]
+    if variant.kind is RowKind.RUNTIME:
+        shared.append(str(variant.cuda))
+    return f"{cell.pin.name}-{digest(shared)[:8]}"
+
+
+def _linked_runtime(part: Part, cell: Cell) -> Mapping[str, object]:
+    """The toolchain whose CUDA runtime a part may link; empty where its row links none."""
+    variant = cell.variant
+    if part.per is PartScope.PROJECT or variant.cuda is None or variant.kind is not RowKind.RUNTIME:
+        return {}
+    return {"cuda": toolchain_identity(variant.toolchain, variant.cuda)}
 
 
 @lru_cache

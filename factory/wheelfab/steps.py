@@ -68,14 +68,19 @@ def cmake_steps(folder: str, defines: Mapping[str, str]) -> tuple[Step, ...]:
     )
 
 
-def profile_defines(profile: Profile, debug: Debug, pin: Pin | None) -> dict[str, str]:
+def profile_defines(profile: Profile, debug: Debug, places: Sequence[str]) -> dict[str, str]:
     """What tells CMake how to compile: a release by the project's own flags, a twin by the plan's.
 
-    Debug information must name no folder of this machine: the bytes would depend on it.
+    Debug information must name no folder of this machine, nor any of ``places`` (``torch``,
+    ``cuda``) that are known when it runs: the bytes would depend on it.
     """
     if profile is Profile.RELEASE:
         return {"CMAKE_BUILD_TYPE": "Release"}
-    folders = {"{root}/": "", "{work}/cmake": "build", **({"{torch}": "torch"} if pin else {})}
+    folders = {
+        "{root}/": "",
+        "{work}/cmake": "build",
+        **{f"{{{place}}}": place for place in places},
+    }
     maps = (f'"-ffile-prefix-map={folder}={name}"' for folder, name in folders.items())
     flags = " ".join((*debug.flags, *maps))
     return {

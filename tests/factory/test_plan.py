@@ -170,15 +170,42 @@ def test_the_classic_binding_is_told_its_abi_and_the_stable_one_its_target(root:
     assert "-DWHEELFAB_CXX11_ABI=1" in steps["stable >= 2.10"]
 
 
-def test_a_row_that_links_the_runtime_is_repaired_without_a_copy_of_it(root: Path) -> None:
+@pytest.fixture
+def runtime(root: Path) -> Plan:
+    """The plan where cu121 links the CUDA runtime."""
     index = 'torch-index = "https://download.pytorch.org/whl/cu121"'
     row = f'cuda = "12.1"\ncuda-api = "runtime"\n{index}\ntorch = ["2.4"]\n'
-    text = MATRIX.replace('cuda = "12.1"\n', row)
-    (root / "matrix.toml").write_text(text)
-    made = plan_of(root)
+    (root / "matrix.toml").write_text(MATRIX.replace('cuda = "12.1"\n', row))
+    return plan_of(root)
+
+
+def test_a_row_that_links_the_runtime_is_handed_it(runtime: Plan) -> None:
+    given = {
+        action.id: action.cells
+        for action in runtime.actions
+        if "-DWHEELFAB_CUDA_ROOT={cuda}" in action.steps[0].argv
+    }
+    (binding,) = (action for action in runtime.actions if action.id in given and action.pin)
+    assert given == {"kernels:cu121": ("cu121-torch2.4",), binding.id: ("cu121-torch2.4",)}
+    assert all("cuda" in runtime.action(name).identity for name in given)
+
+
+def test_a_row_that_links_the_runtime_shares_no_binding_with_one_that_does_not(root: Path) -> None:
+    index = '"9.0+PTX"]\ntorch-index = "https://own.example/simple"\n'
+    text = MATRIX.replace('"9.0+PTX"]\n', index)
+    row = 'cuda = "12.1"\ncuda-api = "runtime"\ntorch = ["2.4"]\n'
+    found = []
+    for matrix in (text, text.replace('cuda = "12.1"\n', row)):
+        (root / "matrix.toml").write_text(matrix)
+        found.append([a.id for a in plan_of(root).actions if a.id.startswith("torch:torch2.4")])
+    (before,), (shared, own) = found
+    assert (shared, own != shared) == (before, True)
+
+
+def test_a_row_that_links_the_runtime_is_repaired_without_a_copy_of_it(runtime: Plan) -> None:
 
     def excluded(name: str) -> list[str]:
-        argv = made.action(f"wheel:{name}").steps[-1].argv
+        argv = runtime.action(f"wheel:{name}").steps[-1].argv
         return [argv[at + 1] for at, arg in enumerate(argv) if arg == "--exclude"]
 
     assert excluded("cu121-torch2.4") == ["libtorch*.so", "libc10*.so", "libcudart.so.*"]
