@@ -1,8 +1,12 @@
 """One typed function an operation; importing this module loads the native libraries.
 
 Tensors are float32, float16 or bfloat16, all alike and on one device, unless said otherwise.
-Results are computed in float32 and rounded once. Arguments that do not fit raise ``RuntimeError``
-with a sentence that names the argument, before any memory is touched. Nothing here has a gradient.
+Results are computed in float32 and rounded once. Arguments whose shapes, dtypes, devices or strides
+do not fit raise ``RuntimeError`` with a sentence that names the argument, before any memory is
+touched. So do numbers in a tensor that are out of range (positions, slots, blocks, lengths) on the
+CPU. On CUDA these are not read back, since that would wait for the device: nothing is raised, no
+memory outside the tensors is touched, and what comes out is NaN or left unwritten, as each function
+says. Nothing here has a gradient.
 """
 
 from __future__ import annotations
@@ -68,7 +72,8 @@ def rotary_embedding(
     ``positions`` is ``[tokens]`` (int64), ``query`` ``[tokens, heads, head_size]``, ``key``
     ``[tokens, kv_heads, head_size]``, ``cos_sin`` ``[max_position, rotary_size]`` (float32: half
     cosines, then half sines). ``neox`` pairs ``(i, i + rotary_size / 2)``, otherwise (GPT-J)
-    ``(2i, 2i + 1)``. On the CPU a position out of range is an error; on CUDA see the kernels.
+    ``(2i, 2i + 1)``. A position out of range is an error on the CPU; on CUDA it makes that token's
+    rotated elements NaN.
     """
     torch.ops.freewheel.rotary_embedding(positions, query, key, cos_sin, neox)
 
@@ -85,7 +90,8 @@ def reshape_and_cache(
     ``key`` and ``value`` are ``[tokens, kv_heads, head_size]``, the caches
     ``[blocks, block_size, kv_heads, head_size]`` (contiguous; 8, 16 or 32 tokens a block),
     ``slot_mapping`` ``[tokens]`` (int64): block times block size plus offset, or -1 for padding,
-    which writes nothing.
+    which writes nothing. A slot outside the cache is an error on the CPU; on CUDA it writes nothing
+    either: the token is dropped.
     """
     torch.ops.freewheel.reshape_and_cache(key, value, key_cache, value_cache, slot_mapping)
 
@@ -111,6 +117,9 @@ def paged_attention(  # noqa: PLR0917 - as the operator has them
     ``seq_lens`` ``[sequences]``, ``query_start_loc`` ``[sequences + 1]`` (int32 all).
     ``window > 0`` lets a token see itself and the ``window - 1`` before it. ``longest`` is the
     greatest of ``seq_lens``; left out, it is read, which on CUDA waits for the device.
+
+    A block number outside the cache, or a length beyond the block table, is an error on the CPU; on
+    CUDA it makes the token's output row NaN, and nothing is read there.
     """
     result = torch.empty_like(query) if out is None else out
     if longest is None:
