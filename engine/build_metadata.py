@@ -20,7 +20,8 @@ freewheel is compiled against the torch that it will run with, and there is none
 environment. Either
   install torch first and build beside it:  pip install torch && \
 pip install --no-build-isolation .
-  or install a finished wheel from the index of your torch release (README.md, "Install")."""
+  or install a finished wheel from the index of your torch release (README.md,
+  "Installing a published wheel")."""
 
 
 class TorchRequirement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -61,6 +62,10 @@ def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     text = str(stopped.value)
     assert "--no-build-isolation" in text
     assert "install a finished wheel from the index of your torch release" in text
+    heading = re.search(r'\(README\.md,\s+"(.+)"\)', text)
+    assert heading is not None
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert f"\n## {heading[1]}\n" in readme
 
 
 def test_source_archive_needs_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:

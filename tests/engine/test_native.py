@@ -174,6 +174,8 @@ def test_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("2.9.1", ">=2.10", False),
         ("3.0.0", ">=2.10", True),
         ("2.5.0a0+e000abc", ">=2.5,<2.6", True),
+        ("2.10.0a0+b4e4ee81d3.nv25.11", ">=2.10", True),  # as NVIDIA's containers have it
+        ("2.4.1a0+x", ">=2.4.1,<2.5", True),
         ("2.5.0.dev20260101", ">= 2.5 , < 2.6", True),
         ("2.4.1", "==2.4.1", True),
         ("2.4.2", "==2.4.1", False),

@@ -25,7 +25,8 @@ freewheel is compiled against the torch that it will run with, and there is none
 environment. Either
   install torch first and build beside it:  pip install torch && \
 pip install --no-build-isolation .
-  or install a finished wheel from the index of your torch release (README.md, "Install").
+  or install a finished wheel from the index of your torch release (README.md,
+  "Installing a published wheel").
 """
 OPERATION = """
 import json, freewheel, torch
@@ -43,7 +44,7 @@ try:
     said = None
 except SystemExit as stop:
     said = stop.code
-print(json.dumps([said, time.perf_counter() - started]))
+print(json.dumps([said, time.process_time(), time.perf_counter() - started]))
 """
 
 
@@ -151,8 +152,14 @@ def isolated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def call(hook: str, arguments: list[object], isolated: Path, root: Path) -> tuple[object, float]:
-    """What a hook of the backend ended with, and its seconds, in an interpreter without torch."""
+def call(
+    hook: str, arguments: list[object], isolated: Path, root: Path
+) -> tuple[object, float, float]:
+    """What a hook of the backend ended with in an interpreter without torch, and its seconds.
+
+    First those of the processor, which other work on the machine does not stretch, with the start
+    of the interpreter; then those of the clock.
+    """
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", HOOK, str(isolated), hook, json.dumps(arguments)],
         cwd=root,
@@ -162,24 +169,24 @@ def call(hook: str, arguments: list[object], isolated: Path, root: Path) -> tupl
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said, seconds = json.loads(done.stdout.splitlines()[-1])
-    return said, seconds
+    said, processor, clock = json.loads(done.stdout.splitlines()[-1])
+    return said, processor, clock
 
 
 @pytest.mark.parametrize("hook", ["prepare_metadata_for_build_wheel", "build_wheel"])
 def test_under_isolation_it_stops_at_once_and_names_both_remedies(
     hook: str, isolated: Path, repository: Path, tmp_path: Path
 ) -> None:
-    """B07. It takes 0.4 s on a quiet machine; the bound is for one that is not."""
-    said, seconds = call(hook, [str(tmp_path)], isolated, repository)
+    """B07: within a second of the processor; it waits for nothing, so a quiet clock says the same."""
+    said, processor, clock = call(hook, [str(tmp_path)], isolated, repository)
     assert f"{said}\n" == REMEDIES
-    assert seconds < 5
+    assert processor < 1, f"{processor:.2f} s of the processor, {clock:.2f} s of the clock"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_isolation_installs_first_asks_for_no_torch(isolated: Path, repository: Path) -> None:
     """A torch among the build requirements would be the newest one, not the user's (B08)."""
-    said, _ = call("get_requires_for_build_wheel", [{}], isolated, repository)
+    said, *_ = call("get_requires_for_build_wheel", [{}], isolated, repository)
     assert said is None
     text = (repository / "pyproject.toml").read_text(encoding="utf-8")
     assert 'requires = ["scikit-build-core>=1.1"]' in text
