@@ -1,11 +1,21 @@
-"""What compiled images say beside what ``wheelfab.cubin`` reads: their compiler, wide loads."""
+"""What compiled images say beside what ``wheelfab.cubin`` reads: their compiler, wide accesses."""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-_WIDE_LOAD = re.compile(r"\bld\.global(?:\.nc)?\.(?:v4\.[busf]32|v2\.[busf]64)\b")
-_ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(", re.MULTILINE)
+from .cuda_binaries import functions
+
+_LOAD = re.compile(r"\bLDG(?:\.\w+)*\.128\b")
+_STORE = re.compile(r"\bSTG(?:\.\w+)*\.128\b")
+
+
+class Wide(NamedTuple):
+    """How many instructions of a kernel's machine code move 16 bytes of global memory at once."""
+
+    loads: int
+    stores: int
 
 
 def toolkit(cubin: bytes) -> str:
@@ -14,11 +24,9 @@ def toolkit(cubin: bytes) -> str:
     return f"{version // 10}.{version % 10}"
 
 
-def wide_loads(ptx: str) -> dict[str, int]:
-    """Kernel name to the number of its 128-bit global load instructions."""
-    starts = [(match[1], match.start()) for match in _ENTRY.finditer(ptx)]
-    ends = [*(start for _, start in starts[1:]), len(ptx)]
+def wide_accesses(sass: str) -> dict[str, Wide]:
+    """Kernel name to its 128-bit accesses, from what ``nvdisasm`` prints of a cubin."""
     return {
-        name: len(_WIDE_LOAD.findall(ptx, start, end))
-        for (name, start), end in zip(starts, ends, strict=True)
+        name: Wide(loads=len(_LOAD.findall(code)), stores=len(_STORE.findall(code)))
+        for name, code in functions(sass).items()
     }

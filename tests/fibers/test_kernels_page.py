@@ -7,7 +7,7 @@ import pytest
 from tests.drivers import cubin
 
 from .accuracy import measure
-from .cubin_facts import toolkit, wide_loads
+from .cubin_facts import Wide, toolkit, wide_accesses
 from .emulation import Emulation
 from .kernel_source import ALL_KERNELS
 from .kernels_page import read_page
@@ -31,14 +31,19 @@ def test_the_release_of_a_cubin() -> None:
     assert toolkit(cubin.cubin(80, {}, toolkit=121)) == "12.1"
 
 
-def test_wide_loads_are_counted_by_kernel() -> None:
+def test_wide_accesses_are_counted_by_kernel() -> None:
     text = """
-.visible .entry first(
-  ld.global.nc.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];
-  ld.global.v2.u64 {%rd1, %rd2}, [%rd1];
-  ld.global.v2.u32 {%r1, %r2}, [%rd1];
-  ld.shared.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];
-.entry second(
-  ld.global.f32 %f1, [%rd1];
+	.headerflags	@"EF_CUDA_SM90"
+//--------------------- .text.first --------------------------
+	.section	.text.first,"ax",@progbits
+first:
+        /*0130*/                   LDG.E.128.CONSTANT R4, [R4.64] ;
+        /*0140*/              @!P0 LDG.E.128 R8, desc[UR4][R2.64] ;
+        /*0150*/                   LDG.E.64 R8, [R2.64] ;
+        /*0160*/                   LDS.128 R8, [R2] ;
+        /*0170*/                   STG.E.128 [R2.64], R4 ;
+//--------------------- .text.second    --------------------------
+second:
+        /*0000*/                   LDG.E.U16 R4, [R2.64+0x128] ;
 """
-    assert wide_loads(text) == {"first": 2, "second": 0}
+    assert wide_accesses(text) == {"first": Wide(2, 1), "second": Wide(0, 0)}

@@ -72,11 +72,11 @@ def test_cuda_11_8(images_118: Images) -> None:
 
 
 def test_the_page_is_what_the_sources_compile_to(images_121: Images) -> None:
-    """Registers, shared memory and wide loads, to the number: NVRTC is deterministic."""
+    """Registers, shared memory and wide accesses, to the number: NVRTC is deterministic."""
     for name, row in read_page().items():
         facts = {arch: images_121.cubins[arch][name] for arch in images_121.cubins}
         assert {arch: row.registers[arch] for arch in facts} == {
             arch: each.registers for arch, each in facts.items()
         }, name
         assert row.shared == max(each.shared for each in facts.values()), name
-        assert row.wide_loads == images_121.wide_loads[name], name
+        assert {images_121.wide[arch][name] for arch in facts} == {row.wide}, name
