@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -33,6 +34,11 @@ import json, freewheel, torch
 y = freewheel.ops.rms_norm(torch.tensor([[3.0, 4.0]]), torch.ones(2), eps=0.0)
 print(json.dumps([freewheel.__file__, y.tolist(), freewheel.build()["variant"]]))
 """
+# What lies about in a repository that was built in.
+LEFT_BEHIND = (
+    *(".git/config", ".nox/x", ".venv/pyvenv.cfg", "build/store/x", "dist/freewheel.whl"),
+    *("engine/freewheel/__pycache__/ops.pyc", "freewheel.egg-info/PKG-INFO"),
+)
 # The backend as pip calls it in an isolated environment; what stops it is told with the seconds.
 HOOK = """
 import json, sys, time
@@ -83,12 +89,54 @@ def pip(*arguments: str, env: dict[str, str], cwd: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
-    """The wheel of `pip wheel --no-build-isolation .` beside this interpreter's torch."""
+def archived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source archive of a repository in which builds have left something."""
+    folder = tmp_path_factory.mktemp("sdist")
+    root = folder / "repository"
+    copy_sources(root)
+    for name in LEFT_BEHIND:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("left behind")
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder)]
+    done = subprocess.run(
+        [*command, str(root)],
+        env=environment(bare_path(folder / "bin")),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (archive,) = folder.glob("*.tar.gz")
+    assert archive.name == "freewheel-0.1.0.tar.gz"
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    return folder / "freewheel-0.1.0"
+
+
+def test_the_source_archive_is_what_is_tracked(archived: Path, repository: Path) -> None:
+    """All that git tracks but CI and images, PKG-INFO, and nothing that a build left."""
+    tracked = files_of(repository)
+    kept = {name for name in tracked if not name.startswith((".ci/", "docker/"))}
+    assert files_of(archived) == kept | {"PKG-INFO"}
+    for name in kept:
+        assert (archived / name).read_bytes() == (repository / name).read_bytes(), name
+
+
+def files_of(root: Path) -> set[str]:
+    """The files under ``root``."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def plain(archived: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheel:
+    """The wheel of `pip wheel --no-build-isolation .` beside this interpreter's torch.
+
+    In the unpacked source archive: the repository has all of its files, and these suffice.
+    """
     out = tmp_path_factory.mktemp("wheel")
     env = environment(bare_path(out / "bin"))
     options = ("--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", str(out))
-    pip("wheel", *options, ".", env=env, cwd=repository)
+    pip("wheel", *options, ".", env=env, cwd=archived)
     (wheel,) = out.glob("*.whl")
     return verify_wheel(wheel)
 
