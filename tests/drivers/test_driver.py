@@ -108,6 +108,26 @@ def test_a_driver_without_names_for_its_errors(
     assert ("forward compatibility" in text) == (len(hidden) == 1)
 
 
+STAYS = """
+import ctypes
+dlsym = ctypes.CDLL(None).dlsym
+dlsym.restype, dlsym.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]
+text = harness.open()
+maps = open("/proc/self/maps").read()
+result = [text, dlsym(None, b"cuInit"), "libcuda.so.1" in maps]  # None: RTLD_DEFAULT
+"""
+
+
+@pytest.mark.parametrize("failure", ["", "cuInit=100", "cuDriverGetVersion=999"])
+def test_the_library_is_local_and_never_closed(run: Run, fake_driver: Path, failure: str) -> None:
+    """Nobody else's cuInit becomes ours, and a driver that failed is not unloaded."""
+    text, symbol, mapped = run(STAYS, fail=failure)
+    assert (text == "") == (failure == "")
+    assert str(fake_driver) in text or not failure
+    assert symbol is None
+    assert mapped
+
+
 @pytest.mark.parametrize(
     ("call", "of"),
     [
