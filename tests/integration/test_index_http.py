@@ -9,6 +9,7 @@ import threading
 import venv
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -20,9 +21,14 @@ import pytest
 
 from tests.factory.cellmaker import build_all, cells
 from tests.factory.wheelmaker import flip, make_wheel
-from wheelfab.index import Catalog, built_wheels, install_line, publish, write_index
+from wheelfab.index import Catalog, CellWheel, built_wheels, install_line, publish, write_index
+from wheelfab.loops.cell import built_wheel
+from wheelfab.matrix import load_matrix
 from wheelfab.run import Completed, run
+from wheelfab.variant import expand
 from wheelfab.wheel import wheel_flaws
+
+from .conftest import ROOT
 
 ANY = "py3-none-any"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -99,9 +105,17 @@ def fake_torch(folder: Path, version: str) -> Path:
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """The server; of HTML pages, or of JSON where a test asks for them."""
     api = getattr(request, "param", "html") == "json"
-    root = tmp_path / "www"
     build_all(tmp_path, tag=ANY)
-    wheels = built_wheels(tmp_path, cells())
+    with served_site(tmp_path, built_wheels(tmp_path, cells()), api=api) as made:
+        yield made
+    ours = [path for path in made.served if path.startswith("/ours/") and "/freewheel/" in path]
+    assert all(path.endswith("index.json") == api for path in ours)
+
+
+@contextmanager
+def served_site(tmp_path: Path, wheels: Sequence[CellWheel], *, api: bool) -> Iterator[Site]:
+    """A server of the index of ``wheels``, and of the two others beside it."""
+    root = tmp_path / "www"
     catalog = write_index(wheels, root / "ours")
     plain = make_wheel(tmp_path / "made", version="9.9", tag=ANY, requires_dist=("torch",))
     torches = [fake_torch(tmp_path / "made", version) for version in (TORCH_24, TORCH_213)]
@@ -117,8 +131,6 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     server.shutdown()
     server.server_close()
     thread.join()
-    ours = [path for path in served if path.startswith("/ours/") and "/freewheel/" in path]
-    assert all(path.endswith("index.json") == api for path in ours)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,3 +260,25 @@ def test_our_index_alone_served_through_the_link_needs_no_version(
     done = clean.install("freewheel", "--index-url", page)
     assert done.ok, done.stderr
     assert clean.installed == {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_the_wheel_that_was_built_comes_by_the_documented_line(tool: str, tmp_path: Path) -> None:
+    """The real wheels of ``dist/``, with libraries and metadata; torch is a stand-in of a name."""
+    built = expand(load_matrix(ROOT / "matrix.toml")).cells
+    with served_site(tmp_path, built_wheels(ROOT, built), api=False) as site:
+        clean = environment(tmp_path / "venv", tool, site, TORCH_24)
+        line = site.line("cu121-torch2.4")
+        done = clean.install(*line, "--index-url", f"{site.url}/second/")
+    assert done.ok, done.stderr
+    assert line[0] == "freewheel==0.1.0+cu121.torch2.4"
+    assert clean.installed == {"freewheel": "0.1.0+cu121.torch2.4", "torch": TORCH_24}
+    (cell,) = (cell for cell in built if cell.id == "cu121-torch2.4")
+    with zipfile.ZipFile(built_wheel(ROOT, cell).path) as wheel:
+        for name in ("_kernels.so", "_torch.so", "_C.abi3.so", "_probe"):
+            installed = clean.site_packages / "freewheel" / name
+            assert installed.read_bytes() == wheel.read(f"freewheel/{name}")
+            assert os.access(installed, os.X_OK) or name != "_probe"
+    code = "import freewheel, freewheel._C as c; print(freewheel.__version__, c.kernels()['archs'])"
+    said = run([str(clean.folder / "bin" / "python"), "-I", "-c", code], env={}, timeout=60)
+    assert said.stdout.strip() == "0.1.0+cu121.torch2.4 8.0 8.6 8.9 9.0 9.0+PTX"
