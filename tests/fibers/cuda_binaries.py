@@ -47,7 +47,7 @@ def cuda_binary(name: str) -> Path:
 
 def listed(file: Path) -> str:
     """What ``cuobjdump -lelf -lptx`` prints of the images in ``file``, or that there are none."""
-    command = [cuda_binary("cuobjdump"), "-lelf", "-lptx", file]
+    command = [str(cuda_binary("cuobjdump")), "-lelf", "-lptx", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
     return done.stdout + done.stderr
 
@@ -56,7 +56,7 @@ def disassembled(cubin: bytes, folder: Path) -> str:
     """The machine code of a cubin in words, by ``nvdisasm``, through a file in ``folder``."""
     path = folder / "image.cubin"
     path.write_bytes(cubin)
-    command = [cuda_binary("nvdisasm"), "-c", path]
+    command = [str(cuda_binary("nvdisasm")), "-c", str(path)]
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=_TIMEOUT
     ).stdout
