@@ -171,6 +171,28 @@ except RuntimeError as error:
     assert "install" in error
 
 
+def test_numbers_out_of_range_raise_nothing_and_are_seen_in_the_result(emulated: Emulated) -> None:
+    """As the docstrings of ``freewheel.ops`` say; on the CPU each is an error."""
+    code = """
+def there(*values, dtype=None):
+    return torch.tensor(values, dtype=dtype).to("cuda")
+heads = torch.ones(2, 4, 64)
+keys, values = torch.zeros(2, 2, 16, 4, 64).to("cuda").unbind()
+rows = heads.to("cuda")
+ops.reshape_and_cache(rows, rows.clone(), keys, values, there(3, 32))
+result["written"] = int(keys.cpu().count_nonzero())
+table = there([0], [2], dtype=torch.int32)
+lengths, starts = there(1, 1, dtype=torch.int32), there(0, 1, 2, dtype=torch.int32)
+out = ops.paged_attention(rows, keys, values, table, lengths, starts, 0.125, longest=1)
+result["attended"] = out.cpu().isnan().float().mean((1, 2)).tolist()
+query, key = heads.to("cuda"), heads.to("cuda")
+ops.rotary_embedding(there(0, 10), query, key, torch.ones(10, 32).to("cuda"))
+result["rotated"] = query.cpu().isnan().float().mean((1, 2)).tolist()
+"""
+    answer: dict[str, object] = {**emulated.run(code, devices="8.0")}
+    assert answer == {"written": 4 * 64, "attended": [0.0, 1.0], "rotated": [0.0, 0.5]}
+
+
 def test_a_launch_is_on_torchs_current_stream_and_device(emulated: Emulated) -> None:
     code = """
 import ctypes
