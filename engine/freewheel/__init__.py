@@ -35,23 +35,24 @@ __all__ = ["__version__", "build", "capabilities", "device", "load", "ops", "war
 _NATIVE = frozenset({"build", "load", "warm_up"})
 _MODULES = frozenset({"device", "ops"})
 
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Import a public name's module at its first use."""
-    if name in _NATIVE or name == "__version__":
-        from freewheel import _native
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
+        """Import a public name's module at its first use."""
+        if name in _NATIVE or name == "__version__":
+            from freewheel import _native
 
-        value = _native.version() if name == "__version__" else getattr(_native, name)
-    elif name == "capabilities":
-        from freewheel.capability import capabilities as value
-    elif name in _MODULES:
-        from importlib import import_module
+            value = _native.version() if name == "__version__" else getattr(_native, name)
+        elif name == "capabilities":
+            from freewheel.capability import capabilities as value
+        elif name in _MODULES:
+            from importlib import import_module
 
-        value = import_module(f"freewheel.{name}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+            value = import_module(f"freewheel.{name}")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

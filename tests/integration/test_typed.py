@@ -34,6 +34,7 @@ def fits(version: str) -> bool:
     return freewheel.__version__ == version and ops.cpu_isa() != "avx512"
 """
 WRONG = """
+import freewheel
 from freewheel import _C, ops
 
 number: int = _C.kernels()["archs"]
@@ -41,8 +42,16 @@ _C.kernels()["arch"]
 _C.nothing()
 _C.interpreter() + ""
 ops.cpu_isa("avx2")
+freewheel.warmup("cuda")
 """
-ERRORS = {3: "assignment", 4: "typeddict-item", 5: "attr-defined", 6: "operator", 7: "call-arg"}
+ERRORS = {
+    4: "assignment",
+    5: "typeddict-item",
+    6: "attr-defined",
+    7: "operator",
+    8: "call-arg",
+    9: "attr-defined",
+}
 
 
 @pytest.fixture(scope="module")
