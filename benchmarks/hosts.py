@@ -26,7 +26,8 @@ from wheelfab.hosts.judge import Expected, expected_of, judge_fresh
 from wheelfab.hosts.places import ContainerPlace, open_place
 from wheelfab.hosts.run_hosts import select_hosts
 from wheelfab.hosts.sites import Site, open_sites
-from wheelfab.hosts.stay import Controls, HostOptions, Stay, Trip
+from wheelfab.hosts.stay import Controls, HostOptions, Stay
+from wheelfab.hosts.trips import Trip
 from wheelfab.loops.cell import built_wheel
 from wheelfab.matrix import load_matrix
 from wheelfab.store import Store, default_root
