@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wheelfab import console
+from packaging.utils import canonicalize_name
+
 from wheelfab.diagnosis import Compiles
 from wheelfab.errors import BuildError, InfrastructureError, UsageError
 from wheelfab.inputs import fetch_inputs, is_locked_compiler
@@ -41,10 +42,13 @@ class ReproduceOptions:
 def reproduce(plan: Plan, store: Store, options: ReproduceOptions) -> tuple[Report, ...]:
     """Build the plan's cells twice from nothing and compare; the reports lie in build/reproduce.
 
-    Raises ``UsageError`` without a lock, ``HarnessError`` when a build broke off.
+    Raises ``UsageError`` without a lock or for a given wheel of no cell, ``HarnessError`` when a
+    build broke off.
     """
     if plan.locked is None:
         raise UsageError(f"there is no {LOCK}, so that no bytes are promised", next_step=ADD)
+    against = options.against
+    given = given_cell(plan, against) if against is not None else None
     folder = plan.source.root.resolve() / "build" / "reproduce"
     shutil.rmtree(folder, ignore_errors=True)
     box = _box(plan) if options.container else None
@@ -57,11 +61,30 @@ def reproduce(plan: Plan, store: Store, options: ReproduceOptions) -> tuple[Repo
     for cell in plan.cells:
         boxed = [_in_container(plan, cell, box, folder, store)] if box else []
         report = _report(plan, cell, varied, [*made, *boxed], folder)
-        if options.against is not None:
-            report = _against(report, options.against, [*made, *boxed], folder)
+        if against is not None and cell == given:
+            report = compare_given(report, against, [*made, *boxed], folder)
         write_report(folder, report)
         reports.append(report)
     return tuple(reports)
+
+
+def given_cell(plan: Plan, wheel: Path) -> Cell:
+    """The one cell of ``plan`` that a finished wheel is of, by its name and local version.
+
+    Raises ``UsageError`` where there is none, so that nothing would be compared; ``WheelError``
+    for a wheel that is broken or was renamed.
+    """
+    given = read_wheel(wheel)
+    ours = canonicalize_name(plan.matrix.project.name)
+    for cell in plan.cells:
+        if (given.name, given.version.local) == (ours, cell.local_version):
+            return cell
+    known = ", ".join(f"{cell.id} ({ours} …+{cell.local_version})" for cell in plan.cells)
+    raise UsageError(
+        f"{wheel.name} is {given.name} {given.version}, not a cell that is built: {known}",
+        where="--against",
+        next_step="give the wheel of one of them, or name its cell with --cell",
+    )
 
 
 def _box(plan: Plan) -> Box:
@@ -161,18 +184,19 @@ def diffoscope(first: Path, second: Path, target: Path) -> str:
     return f"diffoscope left no report ({done.ending}): {done.stderr.strip()[-200:]}"
 
 
-def _against(report: Report, wheel: Path, made: Sequence[Made], folder: Path) -> Report:
-    """Add the given wheel to the report of the cell whose wheel has its name.
+def compare_given(report: Report, wheel: Path, made: Sequence[Made], folder: Path) -> Report:
+    """Add the given wheel of the report's cell.
 
     It is compared with the build that had its compiler: here, else in the container.
     """
     mine = [item for item in made if report.cell in item.wheels]
-    if not mine or report.wheel != wheel.name:
-        console.note(f"{report.cell}: not the cell of {wheel.name}")
-        return report
+    base = Build(name="given", outcome=Outcome.SAME, sha256=file_digest(wheel))
+    if not mine:
+        reason = "no build left a wheel to compare it with"
+        judged = replace(base, outcome=Outcome.NOT_COMPARED, reason=reason)
+        return replace(report, builds=(*report.builds, judged))
     alike = (item for item in mine if _compiler(item.wheels[report.cell]) == _compiler(wheel))
     reference = next(alike, mine[0])
-    base = Build(name="given", outcome=Outcome.SAME, sha256=file_digest(wheel))
     words = (_words(reference), Words(folder="/nowhere/that/is/known"))
     wheels = (reference.wheels[report.cell], wheel)
     judged = _judge(base, wheels, words, folder / report.cell)
