@@ -76,7 +76,7 @@ def _add_building(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     for command in (plan, build):
         command.add_argument("names", nargs="*", help="variants or cells; all by default")
         _add_debug(command)
-        text = "fail where the host compiler is not the lock's, instead of warning"
+        text = "fail where host compiler or base image is not in the lock, instead of warning"
         command.add_argument("--locked", action="store_true", help=text)
 
     text = "in the builder's container, by cibuildwheel"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from wheelfab import console, flock, machine, run
 from wheelfab.errors import FactoryError
+from wheelfab.inputs import compiler_listed
 from wheelfab.maker import Folders, Maker, sweep
 from wheelfab.plan import Action, ActionKind, Plan
 from wheelfab.records import aside, file_digest, read_json, write_json
@@ -185,6 +186,7 @@ def place_wheel(
         "size": placed.stat().st_size,
         "requires_torch": str(cell.pin.requirement),
         "run_on": [str(release) for release in cell.pin.run_on],
+        "compiler_locked": compiler_listed(plan.locked, build_record),
         "build": build_record,
         "reason": "",
     }

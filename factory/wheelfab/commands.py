@@ -50,7 +50,7 @@ def build_command(options: Namespace) -> None:
     if options.container:
         from wheelfab.manylinux.boxed import build_boxed
 
-        results = build_boxed(plan, store)
+        results = build_boxed(plan, store, only_listed=options.locked)
     else:
         results = build(plan, store, excluded=excluded)
     if options.json:
@@ -113,7 +113,7 @@ def reproduce_command(options: Namespace) -> None:
         console.result_json(reports)
     else:
         show_reports(reports)
-    bad = [report.cell for report in reports if not report.passed]
+    bad = [f"{report.cell} ({report.failure})" for report in reports if report.failure]
     if bad:
         raise ReproduceError(
             "not reproduced: " + ", ".join(bad), next_step="see build/reproduce/<cell>/"
@@ -471,7 +471,8 @@ def _plan(options: Namespace) -> tuple[Plan, Expansion]:
 
     matrix, cells, expansion = _cells(options.matrix, options.names, _profile(options))
     locked, compiler = load_locked(matrix.root), host_compiler()
-    if locked is not None and not is_locked_compiler(locked, compiler):
+    here = not getattr(options, "container", False)
+    if here and locked is not None and not is_locked_compiler(locked, compiler):
         flaw = compiler_flaw(locked, compiler)
         if options.locked:
             raise flaw

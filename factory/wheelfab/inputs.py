@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from packaging.version import Version
 
@@ -60,6 +60,15 @@ def locked_compiler(compiler: HostCompiler) -> LockedCompiler:
 def is_locked_compiler(locked: Locked, compiler: HostCompiler) -> bool:
     """Whether the lock lists just this compiler, by its digests."""
     return locked_compiler(compiler) in locked.compiler
+
+
+def compiler_listed(locked: Locked | None, record: object) -> bool | None:
+    """Whether the lock lists the compiler of a build's record; ``None`` where that is not told."""
+    host = record.get("compilers", {}).get("host") if isinstance(record, Mapping) else None
+    if locked is None or not isinstance(host, Mapping):
+        return None
+    known = (item.model_dump() for item in locked.compiler)
+    return {name: host.get(name) for name in LockedCompiler.model_fields} in known
 
 
 def compiler_flaw(locked: Locked, compiler: HostCompiler) -> ToolchainError:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wheelfab.errors import ToolchainError
-from wheelfab.inputs import check_inputs, compiler_flaw, is_locked_compiler
+from wheelfab.inputs import check_inputs, compiler_flaw, compiler_listed, is_locked_compiler
 from wheelfab.locked import Locked
+from wheelfab.records import canonical_json
 from wheelfab.variant import Cell, expand
 
 from .lockmaker import make_locked, tool
@@ -104,6 +106,19 @@ def test_a_compiler_is_known_by_its_digests_wherever_it_lies(field: str) -> None
     assert is_locked_compiler(LOCKED, replace(COMPILER, path=Path("/opt/bin/g++")))
     assert not is_locked_compiler(LOCKED, replace(COMPILER, **{field: "9" * 64}))  # type: ignore[arg-type]
     assert not is_locked_compiler(LOCKED, replace(COMPILER, tools={"as": "9" * 64}))
+
+
+def test_a_record_says_whether_its_compiler_is_the_locks() -> None:
+    def record(**changes: str) -> object:
+        host = replace(COMPILER, **changes).placeless  # type: ignore[arg-type]
+        return json.loads(canonical_json({"compilers": {"host": host}}))
+
+    assert compiler_listed(LOCKED, record()) is True
+    for field in ("driver_sha256", "cc1plus_sha256", "target"):
+        assert compiler_listed(LOCKED, record(**{field: "9" * 64})) is False
+    assert compiler_listed(None, record()) is None
+    for nothing in (None, {}, {"compilers": {"host": None}}):
+        assert compiler_listed(LOCKED, nothing) is None
 
 
 def test_an_unknown_compiler_is_told_with_what_is_known() -> None:

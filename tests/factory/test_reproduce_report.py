@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wheelfab.reproduce.report import Build, Outcome, Report
 from wheelfab.reproduce.surroundings import FIRST, Surroundings
 
 
-def report(*outcomes: Outcome) -> Report:
-    """The report of builds that ended so."""
+def report(*outcomes: Outcome, listed: bool = True, last: str = "") -> Report:
+    """The report of builds that ended so, the last of them called ``last``."""
     builds = tuple(
         Build(name=str(number), outcome=outcome, sha256="0")
         for number, outcome in enumerate(outcomes)
     )
+    if last:
+        builds = (*builds[:-1], replace(builds[-1], name=last))
     return Report(
         cell="x",
         wheel="x.whl",
         compiler="g++",
-        compiler_locked=True,
+        compiler_locked=listed,
         different={},
         same={},
         builds=builds,
     )
+
+
+def test_builds_alike_by_a_compiler_that_the_lock_does_not_list_reproduce_nothing() -> None:
+    same, away = Outcome.SAME, Outcome.NOT_COMPARED
+    why = "built alike, but by g++, which is not in matrix.lock"
+    for outcomes in ((same, same), (same, same, away)):
+        assert report(*outcomes, listed=False).failure == why
+        assert not report(*outcomes, listed=False).passed
+        assert report(*outcomes).passed
+    assert report(same, same, same, listed=False, last="given").passed
+    assert report(same, same, away, listed=False, last="given").failure == why
+
+
+def test_a_failure_names_its_builds() -> None:
+    same, bad = Outcome.SAME, Outcome.DIFFERS
+    assert report(same, bad, Outcome.FAILED).failure == "1, 2 not the same"
+    assert report(same, Outcome.NOT_COMPARED).failure == "nothing was compared"
 
 
 @pytest.mark.parametrize(

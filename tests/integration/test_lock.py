@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from wheelfab.errors import BuildError, ToolchainError
+from wheelfab.errors import BuildError, InfrastructureError, ToolchainError
+from wheelfab.inputs import is_locked_compiler
 from wheelfab.locked import LOCK, load_locked
+from wheelfab.toolchain.host import host_compiler
 
 from .conftest import ROOT, Wheelfab
 
@@ -93,18 +96,15 @@ def test_another_compiler_builds_but_nothing_is_promised(locked: Wheelfab, tmp_p
     told = f"is not the lock's: g++ {lock.compiler[0].version} ("
     free = locked.run("plan", CELL, PATH=path)
     assert free.returncode == 0
-    assert f"warning: matrix.lock: compiler: g++ {compiler_version()} (" in free.stderr
+    assert f"warning: matrix.lock: compiler: g++ {host_compiler().version} (" in free.stderr
     assert told in free.stderr
     strict = locked.run("plan", "--locked", CELL, PATH=path)
     assert strict.returncode == ToolchainError.exit_code
     assert told in strict.stderr
-
-
-def compiler_version() -> str:
-    """The version that this machine's g++ says."""
-    from wheelfab.toolchain.host import host_compiler
-
-    return str(host_compiler().version)
+    nowhere = f"unix://{tmp_path}/no.sock"  # in the container it is that one's compiler
+    away = locked.run("build", "--container", "--locked", CELL, PATH=path, DOCKER_HOST=nowhere)
+    assert away.returncode == InfrastructureError.exit_code
+    assert "is not the lock's" not in away.stderr
 
 
 def test_the_locked_tools_compile_whatever_the_path_has(locked: Wheelfab, tmp_path: Path) -> None:
@@ -115,5 +115,9 @@ def test_the_locked_tools_compile_whatever_the_path_has(locked: Wheelfab, tmp_pa
         (folder / name).chmod(0o755)
     (result,) = locked.json("build", CELL, PATH=f"{folder}:{os.environ['PATH']}")
     assert result["state"] == "ok"
+    record = json.loads((locked.root / "build" / CELL / "build.json").read_text())
+    lock = load_locked(ROOT)
+    assert lock is not None
+    assert record["compiler_locked"] is is_locked_compiler(lock, host_compiler())
     log = (locked.root / "build/logs/base.log").read_text()
     assert "/tools/" in log.partition("Run Build Command(s): ")[2].partition("\n")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from wheelfab.errors import ToolchainError
 from wheelfab.locked import LOCK, load_locked
 from wheelfab.manylinux.box import BASE, TARGET, require_identifiers
 from wheelfab.manylinux.config import DOOR, IDENTIFIER
+from wheelfab.reproduce.report import ReproduceError
 from wheelfab.wheel import read_wheel
 
 from .conftest import ROOT, Wheelfab
@@ -76,14 +78,17 @@ def test_the_image_has_what_cibuildwheel_looks_for_and_a_locked_compiler(engine:
 
 def test_the_containers_wheel_has_the_hosts_bytes(engine: Engine, locked: Wheelfab) -> None:
     assert engine.image(TARGET, BASE)
-    (report,) = locked.json("reproduce", "--cell", CELL)
+    done = locked.run("reproduce", "--cell", CELL, "--json")
+    (report,) = json.loads(done.stdout)
     assert [build["name"] for build in report["builds"]] == ["first", "second", "container"]
     boxed = report["builds"][2]
     assert (boxed["host_compiles"], boxed["device_compiles"]) == (3, 3)
     if report["compiler_locked"]:
+        assert done.returncode == 0, done.stderr
         assert boxed["outcome"] == "same", boxed
         assert len({build["sha256"] for build in report["builds"]}) == 1
     else:  # a machine with another g++: nothing is compared, and it is said why
+        assert done.returncode == ReproduceError.exit_code
         assert boxed["outcome"] == "not compared"
         assert "there and by" in boxed["reason"]
 

@@ -9,8 +9,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from wheelfab.locked import LOCK
+from wheelfab.inputs import locked_compiler
+from wheelfab.locked import load_locked, write_locked
 from wheelfab.reproduce.report import ReproduceError
+from wheelfab.toolchain.host import host_compiler
 
 from .conftest import ROOT, Wheelfab
 
@@ -41,8 +43,12 @@ endif()
 
 @pytest.fixture
 def locked(tiny: Wheelfab) -> Wheelfab:
-    """The tiny extension with this repository's lock."""
-    shutil.copy(ROOT / LOCK, tiny.root / LOCK)
+    """The tiny extension with this repository's lock and this machine's compiler in it."""
+    lock = load_locked(ROOT)
+    assert lock is not None
+    ours = locked_compiler(host_compiler())
+    known = lock.compiler if ours in lock.compiler else (*lock.compiler, ours)
+    write_locked(tiny.root, lock.model_copy(update={"compiler": known}))
     return tiny
 
 
@@ -62,6 +68,19 @@ def test_b64_b65_two_builds_far_apart_give_the_same_bytes(locked: Wheelfab) -> N
     with ZipFile(wheel) as archive:
         left = b"".join(archive.read(name) for name in archive.namelist())
     assert str(locked.root).encode() not in left
+
+
+def test_builds_alike_by_a_compiler_that_is_not_in_the_lock_fail(locked: Wheelfab) -> None:
+    lock = load_locked(locked.root)
+    assert lock is not None
+    write_locked(locked.root, lock.model_copy(update={"compiler": ()}))
+    done = locked.run("reproduce", "--cell", CELL, "--no-container", "--json")
+    assert done.returncode == ReproduceError.exit_code, done.stderr
+    (report,) = json.loads(done.stdout)
+    assert [build["outcome"] for build in report["builds"]] == ["same", "same"]
+    assert report["compiler_locked"] is False
+    why = f"{CELL} (built alike, but by {report['compiler']}, which is not in matrix.lock)"
+    assert f"not reproduced: {why}" in done.stderr
 
 
 def test_what_is_planted_is_named_by_its_cause(locked: Wheelfab) -> None:

@@ -15,7 +15,7 @@ from wheelfab import console
 from wheelfab.containers import Engine, NoEngine, find_engine
 from wheelfab.copies import copy_project
 from wheelfab.errors import BuildError, InfrastructureError, ToolchainError
-from wheelfab.locked import ADD, LOCK, Locked
+from wheelfab.locked import ADD, LOCK, RENEW, Locked
 from wheelfab.manylinux.config import (
     COMPILED,
     DOOR,
@@ -60,10 +60,13 @@ class BoxedWheel:
     device_compiles: int
 
 
-def find_box(root: Path, locked: Locked | None, base: str = BASE) -> Box:
-    """The builder's image, built if need be; a base that is not the lock's is told.
+def find_box(
+    root: Path, locked: Locked | None, base: str = BASE, *, only_listed: bool = False
+) -> Box:
+    """The builder's image, built if need be.
 
-    Raises ``InfrastructureError`` where no engine answers.
+    Raises ``InfrastructureError`` where no engine answers, ``ToolchainError`` for a base that has
+    another digest than the lock's, with ``only_listed`` also for one that the lock does not list.
     """
     engine: Engine | NoEngine = find_engine(root)
     if isinstance(engine, NoEngine):
@@ -73,11 +76,22 @@ def find_box(root: Path, locked: Locked | None, base: str = BASE) -> Box:
     if locked is None or not locked.container:
         raise ToolchainError("has nothing for a container", where=LOCK, next_step=ADD)
     digest = engine.base_digest(base)
-    known = locked.image_of(base)
-    if known is None or known.digest != digest:
-        said = known.digest if known else "no such base"
-        console.warn(f"{LOCK}: image {base}: {digest}, in the lock {said}; its compiler decides")
+    if digest is not None:  # where there is none, ``image`` says how to make it
+        _compare_base(locked, base, digest, only_listed=only_listed)
     return Box(image=engine.image(TARGET, base), base=base, base_digest=digest)
+
+
+def _compare_base(locked: Locked, base: str, digest: str, *, only_listed: bool) -> None:
+    where = f"{LOCK}: image {base}"
+    known = locked.image_of(base)
+    if known is None:
+        flaw = ToolchainError(f"{digest} is not in the lock", where=where, next_step=ADD)
+        if only_listed:
+            raise flaw
+        console.warn(str(flaw))
+    elif known.digest != digest:
+        what = f"{digest} here, {known.digest} in the lock"
+        raise ToolchainError(what, where=where, next_step=RENEW)
 
 
 def build_in_box(plan: Plan, cell: Cell, box: Box, folder: Path, store: Store) -> BoxedWheel:

@@ -14,13 +14,14 @@ from wheelfab.store import Store
 from wheelfab.wheel import read_wheel
 
 
-def build_boxed(plan: Plan, store: Store) -> tuple[CellResult, ...]:
+def build_boxed(plan: Plan, store: Store, *, only_listed: bool = False) -> tuple[CellResult, ...]:
     """Build every cell of ``plan`` in the container, into ``dist/``; the others outlive a failure.
 
-    Raises ``InfrastructureError`` where no engine answers.
+    Raises ``InfrastructureError`` where no engine answers, ``ToolchainError`` for a base image that
+    differs from the lock's, with ``only_listed`` also for one that the lock does not list.
     """
     folder = plan.source.root.resolve() / "build" / "container"
-    box = find_box(plan.source.root, plan.locked)
+    box = find_box(plan.source.root, plan.locked, only_listed=only_listed)
     fetch_inputs(plan.locked, plan.cells, store)
     results = []
     for cell in plan.cells:

@@ -89,7 +89,7 @@ def given_cell(plan: Plan, wheel: Path) -> Cell:
 
 def _box(plan: Plan) -> Box:
     try:
-        return find_box(plan.source.root, plan.locked)
+        return find_box(plan.source.root, plan.locked, only_listed=True)
     except InfrastructureError as error:
         step = f"{error.next_step}; or compare builds of this machine alone with --no-container"
         raise InfrastructureError(error.what, where=error.where, next_step=step) from error

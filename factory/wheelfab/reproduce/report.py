@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wheelfab import console
 from wheelfab.errors import FactoryError
+from wheelfab.locked import LOCK
 from wheelfab.records import write_json
 from wheelfab.reproduce.causes import Finding
 
@@ -29,6 +30,9 @@ class Outcome(StrEnum):
     DIFFERS = "differs"
     FAILED = "failed"
     NOT_COMPARED = "not compared"
+
+
+_BAD = (Outcome.DIFFERS, Outcome.FAILED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,10 +67,24 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether the second build agrees with the first, and nothing that was compared differs."""
-        bad = (Outcome.DIFFERS, Outcome.FAILED)
-        agreed = [item for item in self.builds if item.outcome is Outcome.SAME]
-        return len(agreed) > 1 and not any(item.outcome in bad for item in self.builds)
+        """Whether the second build agrees with the first, nothing differs, and bytes are promised.
+
+        They are for a compiler of the lock, and for a given wheel that came out the same.
+        """
+        return not self.failure
+
+    @property
+    def failure(self) -> str:
+        """Why the cell does not count as reproduced; empty where it does."""
+        bad = [item.name for item in self.builds if item.outcome in _BAD]
+        if bad:
+            return f"{', '.join(bad)} not the same"
+        same = [item.name for item in self.builds if item.outcome is Outcome.SAME]
+        if len(same) < 2:  # the first is one
+            return "nothing was compared"
+        if not self.compiler_locked and "given" not in same:
+            return f"built alike, but by {self.compiler}, which is not in {LOCK}"
+        return ""
 
 
 def write_report(folder: Path, report: Report) -> None:
@@ -88,6 +106,9 @@ def show_reports(reports: Sequence[Report]) -> None:
         for report in reports
         for build in report.builds
     ]
+    for report in reports:
+        if not report.compiler_locked:
+            console.warn(f"{report.cell}: by {report.compiler}, which is not in {LOCK}")
     columns = ("cell", "build", "bytes", "SHA-256", "compiles, host + device", "cause")
     console.table(columns, rows)
     if reports:
