@@ -22,7 +22,7 @@ from wheelfab.reproduce.builds import Made, build_again
 from wheelfab.reproduce.causes import Words, name_causes
 from wheelfab.reproduce.compare import compare_wheels
 from wheelfab.reproduce.report import Build, Outcome, Report, write_report
-from wheelfab.reproduce.surroundings import Varied, vary
+from wheelfab.reproduce.surroundings import Varied, make_clock, vary
 from wheelfab.run import run, tool_environment
 from wheelfab.store import Store
 from wheelfab.variant import Cell
@@ -53,7 +53,7 @@ def reproduce(plan: Plan, store: Store, options: ReproduceOptions) -> tuple[Repo
     shutil.rmtree(folder, ignore_errors=True)
     box = _box(plan) if options.container else None
     fetch_inputs(plan.locked, plan.cells, store)
-    varied = vary()
+    varied = vary(make_clock(folder / "clock", plan.compiler.cc))
     cells = [cell.id for cell in plan.cells]
     made = [build_again(plan, cells, varied.first, folder, store)]
     made.append(build_again(plan, cells, varied.second, folder, store))

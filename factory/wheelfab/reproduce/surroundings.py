@@ -1,18 +1,27 @@
-"""What is different around a second build: user, host name, cores, umask, zone, language, times."""
+"""What is different around a second build: user, host, cores, umask, zone, language, clock."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from wheelfab import machine
-from wheelfab.run import run, tool_environment
+from wheelfab.errors import BuildError
+from wheelfab.run import check, run, tool_environment
 
 # Each takes its first argument and runs the rest.
 _NAMED = 'hostname "$1" && shift && exec "$@"'
 _MASKED = 'umask "$1" && shift && exec "$@"'
+# Lays a folder over /etc, where every program looks: tools get no environment of ours.
+_TURNED = 'mount -t overlay overlay -o "lowerdir=$1:/etc" /etc && shift && exec "$@"'
+_CLOCK = Path(__file__).with_name("clock.c")
+_YEARS = 5  # those of clock.c
+_IS_LATER = 'test "$(date +%s)" -gt "$1"'
+_A_YEAR = 365 * 24 * 3600  # seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,7 +29,7 @@ class Surroundings:
     """Around one build. ``user``, ``hostname`` and ``core`` None are this machine's own.
 
     ``umask`` is octal; ``dated`` is the time of the sources' files, in seconds of the epoch, or
-    None for the time at which they were copied.
+    None for the time at which they were copied; ``clock`` is what ``make_clock`` left.
     """
 
     name: str
@@ -33,6 +42,7 @@ class Surroundings:
     user: int | None = None
     hostname: str | None = None
     core: int | None = None
+    clock: Path | None = None
 
     def environment(self, home: str) -> dict[str, str]:
         """What the build is told of user, zone and language."""
@@ -47,13 +57,16 @@ class Surroundings:
         }
 
     def command(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """``argv`` in these surroundings; the user and the host name by namespaces."""
+        """``argv`` in these surroundings; user, host name and clock by namespaces."""
         inner = ("sh", "-c", _MASKED, "sh", self.umask, *argv)
         if self.core is not None:
             inner = ("taskset", "--cpu-list", str(self.core), *inner)
         if self.user is not None:
             ids = (f"--map-user={self.user}", f"--map-group={self.user}")
             inner = ("unshare", "--user", *ids, *inner)
+        if self.clock is not None:
+            turned = ("sh", "-c", _TURNED, "sh", str(self.clock))
+            inner = ("unshare", "--user", "--map-root-user", "--mount", *turned, *inner)
         if self.hostname is not None:
             named = ("sh", "-c", _NAMED, "sh", self.hostname)
             inner = ("unshare", "--user", "--map-root-user", "--uts", *named, *inner)
@@ -89,9 +102,20 @@ _SECOND = Surroundings(
 )
 
 
-def vary() -> Varied:
+def make_clock(folder: Path, cc: Path) -> Path:
+    """Files to lay over /etc that turn the clock of every program; raises ``BuildError``."""
+    folder.mkdir(parents=True)
+    library = "wheelfab-clock.so"
+    argv = (str(cc), "-shared", "-fPIC", "-O1", "-o", str(folder / library), str(_CLOCK))
+    check(run(argv, env=tool_environment()), BuildError, doing="making a clock")
+    (folder / "ld.so.preload").write_text(f"/etc/{library}\n", encoding="utf-8")
+    return folder
+
+
+def vary(clock: Path) -> Varied:
     """Two surroundings as different as this machine lets them be."""
-    wanted: dict[str, tuple[str, int | str]] = {
+    wanted: dict[str, tuple[str, int | str | Path]] = {
+        "clock": ("clock", clock),
         "user": ("user", 4321),
         "hostname": ("host name", "elsewhere"),
         "core": ("cores", max(os.sched_getaffinity(0))),
@@ -100,12 +124,19 @@ def vary() -> Varied:
     for field, (word, value) in wanted.items():
         changed = replace(_SECOND, **{field: value})  # type: ignore[arg-type]
         reason = "this machine has one" if field == "core" and machine.cores() == 1 else ""
-        reason = reason or _refusal(changed.command(("true",)))
+        reason = reason or _refusal(changed.command(_proof(field)))
         if reason:
             same[word] = reason
         else:
             second = replace(second, **{field: value})  # type: ignore[arg-type]
     return Varied(first=FIRST, second=second, different=_different(second), same=same)
+
+
+def _proof(field: str) -> tuple[str, ...]:
+    """A command that ends well where ``field`` was changed indeed."""
+    if field == "clock":
+        return ("sh", "-c", _IS_LATER, "sh", str(int(time.time()) + _A_YEAR))
+    return ("true",)
 
 
 def _refusal(argv: tuple[str, ...]) -> str:
@@ -124,8 +155,9 @@ def _different(second: Surroundings) -> Mapping[str, str]:
         "language": f"{FIRST.language} / {second.language}",
         "hash seed": f"{FIRST.hash_seed} / {second.hash_seed}",
         "files' times": "now / 2001",
-        "clock": "the second build begins when the first has ended",
     }
+    if second.clock is not None:
+        told["clock"] = f"this machine's / {_YEARS} years ahead, by a mount namespace"
     if second.user is not None:
         told["user"] = f"{os.getuid()} / {second.user}, by a user namespace"
     if second.hostname is not None:
