@@ -467,7 +467,9 @@ class HostKeys(Table):
         default=None, description="Fresh loads, where the usual number would take too long."
     )
     at_once: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=1, description="Fresh loads that run together: more than 1 where they only wait."
+        default=1,
+        description="Fresh loads that run together, and beside other hosts: over 1 where they "
+        "only wait.",
     )
     status: Text | None = Field(
         default=None, description="The status that the project's `state` must give."

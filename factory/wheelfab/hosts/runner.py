@@ -46,11 +46,17 @@ class HostRunner:
     def run(
         self, hosts: Sequence[Host], keep: Callable[[Sequence[HostResult]], object]
     ) -> list[HostResult]:
-        """The results in the order of hosts and wheels; ``keep`` gets each host's as it is done."""
+        """The results in the order of hosts and wheels; ``keep`` gets each host's as it is done.
+
+        Hosts whose loads only wait (``at-once``) take no core and run beside the others.
+        """
         self._prepare(hosts)
-        pool = ThreadPoolExecutor(self.options.jobs)
+        pool, waiting = ThreadPoolExecutor(self.options.jobs), ThreadPoolExecutor(1)
         with console.progress("hosts x wheels", len(hosts) * len(self.wheels)) as advance:
-            futures = [pool.submit(self._host, host, advance) for host in hosts]
+            futures = [
+                (waiting if host.at_once > 1 else pool).submit(self._host, host, advance)
+                for host in hosts
+            ]
             try:
                 for future in as_completed(futures):
                     keep(future.result())
@@ -60,7 +66,8 @@ class HostRunner:
                 for future in futures:
                     future.cancel()
                 stop_all()
-                pool.shutdown(cancel_futures=True)
+                for each in (pool, waiting):
+                    each.shutdown(cancel_futures=True)
 
     def _prepare(self, hosts: Sequence[Host]) -> None:
         """Make the environments and images first, one after another: they are shared."""
