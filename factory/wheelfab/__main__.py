@@ -111,7 +111,9 @@ def _add_loops(sub: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     loop.add_argument(
         "--forked", type=_count, default=None, help="forked loads a wheel; 1000 here, 20 on a host"
     )
-    loop.add_argument("--jobs", type=_count, default=None, help="loads at once; the cores")
+    loop.add_argument(
+        "--jobs", type=_count, default=None, help="loads at once; the cores, on hosts one more"
+    )
     loop.add_argument("--torch", nargs="*", default=[], help="here: torch releases")
     loop.add_argument(
         "--full-torch", action="store_true", help="here: NVIDIA's wheels instead of stub libraries"

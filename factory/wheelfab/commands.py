@@ -168,7 +168,7 @@ def _loop_on_hosts(options: Namespace, matrix: Matrix, cells: Sequence[Cell]) ->
     chosen = HostOptions(
         count=options.count,
         forked=options.forked,
-        jobs=options.jobs or machine.cores(),
+        jobs=options.jobs or machine.cores() + 1,  # one more while a container comes or goes
         deep=options.deep,
     )
     wheels = [(cell, built_wheel(matrix.root, cell)) for cell in cells]
