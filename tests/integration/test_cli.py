@@ -92,7 +92,7 @@ def test_an_unknown_session_is_a_sentence(tiny: Wheelfab) -> None:
         ([], "the following arguments are required: COMMAND"),
         (["loop", "--count", "many"], "argument --count: "),
         (["loop", "--count", "-1"], "argument --count: -1 is not between 0 and 1,000,000"),
-        (["publish"], "the following arguments are required: target"),
+        (["container"], "the following arguments are required: target"),
     ],
 )
 def test_a_command_line_that_is_none_is_a_usage_error(
@@ -103,6 +103,12 @@ def test_a_command_line_that_is_none_is_a_usage_error(
     assert says.replace("'", "") in done.stderr.replace("'", "")
     assert done.stderr.startswith("usage: wheelfab ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_publish_without_a_place_is_a_sentence(tiny: Wheelfab) -> None:
+    done = tiny.run("publish")
+    assert done.returncode == UsageError.exit_code
+    assert done.stderr == "error: nothing to do; name a folder, or --verify URL\n"
 
 
 def test_every_error_of_a_matrix_is_told_and_nothing_is_done(tiny: Wheelfab) -> None:
