@@ -154,9 +154,8 @@ def stored(store: Store, index: str) -> None:
             "pypi fallback: https://there cannot be reached",
             "pypi fallback: locked from the fallback index",
             (
-                "warning: torch 2.4.1+cu121 is locked from the fallback index, not from "
-                "https://there, and may be a build for another CUDA release; run "
-                "`wheelfab lock --upgrade` where that index answers\n"
+                "warning: torch 2.4.1+cu121 is the lock's, from the fallback, not from "
+                "https://there; run `wheelfab lock --upgrade` where that answers\n"
             ),
         ),
         ("index https://there", "index https://there", ""),

@@ -143,8 +143,8 @@ def _locked_tree(
 def _warn_fallback(version: str, index: str) -> None:
     """Say once that what is built against is not what the row names."""
     console.warn(
-        f"torch {version} is locked from the fallback index, not from {index}, and may be a build "
-        "for another CUDA release; run `wheelfab lock --upgrade` where that index answers"
+        f"torch {version} is the lock's, from the fallback, not from {index}; "
+        "run `wheelfab lock --upgrade` where that answers"
     )
 
 
