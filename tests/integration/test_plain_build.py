@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -62,10 +63,14 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def bare_path(folder: Path) -> str:
-    """A PATH with what a build needs and no CUDA compiler; CMake is found as a Python package."""
+    """A PATH with what a build needs and no CUDA compiler; CMake is found as a Python package.
+
+    Debian's Python asks for the compiler that made it by another name.
+    """
     folder.mkdir()
     everywhere = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    for name in ("gcc", "g++", "as", "ld", "ar", "ranlib", "sh", "uname", "ninja"):
+    own = {str(sysconfig.get_config_var(name)).split()[0] for name in ("CC", "CXX")}
+    for name in {"gcc", "g++", "as", "ld", "ar", "ranlib", "sh", "uname", "ninja", *own}:
         program = shutil.which(name, path=everywhere)
         assert program is not None, name
         (folder / name).symlink_to(program)
