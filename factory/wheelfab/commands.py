@@ -245,7 +245,7 @@ def audit_command(options: Namespace) -> None:
         paths, chosen = [*policies], replace(chosen, policies=policies)
     audits = audit.audit_all(paths, chosen)
     if options.json:
-        console.result_json(audit.plain(audits))
+        console.result_json(audit.report(audits))
     elif options.github:
         audit.show_annotations(audits)
     else:

@@ -10,11 +10,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.factory.auditmaker import audited, library
-from wheelfab.audit import Audit, Verdict, documents, plain, show_annotations, show_audits
+from wheelfab.audit import Audit, Verdict, documents, report, show_annotations, show_audits
 from wheelfab.audit.engine import find_rule
 from wheelfab.audit.record import Finding, Severity, Unchecked
 from wheelfab.audit.rules import RULES
 from wheelfab.audit.show import annotation_lines, overall, show_rule
+from wheelfab.records import to_plain
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -93,7 +94,7 @@ def test_the_worst_verdict_is_that_of_all() -> None:
 def test_json_keeps_to_its_schema(tmp_path: Path) -> None:
     files = {"freewheel/_C.abi3.so": library(soname="x"), "freewheel/a.o": b""}
     audit = audited(tmp_path, files=files)
-    document = json.loads(json.dumps(plain([audit])))
+    document = json.loads(json.dumps(to_plain(report([audit]))))
     schema = json.loads(documents()["audit.schema.json"])
     assert set(document) == set(schema["properties"]) == set(schema["required"])
     (wheel,) = document["wheels"]

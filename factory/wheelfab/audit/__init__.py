@@ -5,7 +5,7 @@ from wheelfab.audit.engine import AuditOptions, audit, audit_all, find_rule, loa
 from wheelfab.audit.pages import documents
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Audit, Finding, Severity, Unchecked, Verdict
-from wheelfab.audit.show import plain, show_annotations, show_audits, show_rule
+from wheelfab.audit.show import report, show_annotations, show_audits, show_rule
 
 __all__ = [
     "Audit",
@@ -21,8 +21,8 @@ __all__ = [
     "documents",
     "find_rule",
     "load_policy",
-    "plain",
     "raise_for",
+    "report",
     "show_annotations",
     "show_audits",
     "show_rule",

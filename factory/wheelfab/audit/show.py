@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import fields
 
 from wheelfab import console
 from wheelfab.audit.record import SCHEMA, Audit, Finding, Severity, Unchecked, Verdict
 from wheelfab.audit.rules import Rule
-from wheelfab.records import to_plain
 
 _COLUMNS = ("", "rule", "subject", "found", "allowed", "next step")
 _UNCHECKED = 10  # lines of what was not checked
@@ -54,12 +53,16 @@ def annotation_lines(audit: Audit) -> Iterator[str]:
         yield _command(kind, f"{audit.file}: {one.rule}", text)
 
 
-def plain(audits: Sequence[Audit]) -> dict[str, Any]:
-    """The audits for JSON: as ``docs/audit.schema.json`` says."""
+def report(audits: Sequence[Audit]) -> dict[str, object]:
+    """What is written as JSON, in the form of ``docs/audit.schema.json``; of records still."""
+    parts = fields(Audit)
     return {
         "schema": SCHEMA,
-        "verdict": str(overall(audits)),
-        "wheels": [{"verdict": str(audit.verdict), **to_plain(audit)} for audit in audits],
+        "verdict": overall(audits),
+        "wheels": [
+            {"verdict": audit.verdict, **{each.name: getattr(audit, each.name) for each in parts}}
+            for audit in audits
+        ],
     }
 
 
