@@ -182,6 +182,16 @@ def test_row_33_the_page_of_failures_has_symptom_state_and_fix(
     assert "it dies" not in page
 
 
+def test_the_pages_name_no_folder_of_the_machine_that_ran(
+    tmp_path: Path, result: HostResult
+) -> None:
+    folder = "/a/build/hosts/libraries/libcudart-1"
+    made = replace(result, reason=f"{folder} is in front", next_step=f"take {folder} out of it")
+    page = no_gpu_page(write(tmp_path, made), HOSTS)
+    assert "| …/libcudart-1 is in front | take …/libcudart-1 out of it |" in page
+    assert "/a/" not in page
+
+
 def test_no_pages_without_a_run(tmp_path: Path) -> None:
     matrix = load(tmp_path, MATRIX)
     with pytest.raises(UsageError, match="no report of a run"):

@@ -16,7 +16,10 @@ from wheelfab.model import Matrix
 from wheelfab.records import write_text
 
 # Folders of libraries and environments, which have other names on every machine.
-_MADE_UP = re.compile(r"/[^\s:,()]*/(?:build/hosts/libraries|\.loops)/[^/\s]+/")
+# A file in a folder that was made for a run, or such a folder itself.
+_MADE_UP = re.compile(
+    r"/[^\s:,()]*/(?:(?:build/hosts/libraries|\.loops)/[^/\s]+/|build/hosts/libraries/)"
+)
 _HOSTS_HEAD = """\
 # Hosts
 
