@@ -64,6 +64,7 @@ def build(plan: Plan, store: Store, *, excluded: Sequence[Excluded] = ()) -> tup
     sweep(folders.work)
     with Slots(machine.jobs()) as slots:
         state = _execute(plan, Maker(plan, folders, store, actions, slots), actions)
+    sweep(folders.work)  # a compiler of a killed build may have gone on after the first one
     results = [_finish(plan, cell, folders, state) for cell in plan.cells]
     skipped = [
         CellResult(cell=item.id, state=CellState.SKIPPED, reason=item.reason) for item in excluded

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from wheelfab.wheel import verify_wheel
@@ -36,6 +37,20 @@ def finished_things(root: Path) -> dict[str, float]:
     return {str(entry.relative_to(root)): entry.stat().st_mtime for entry in entries}
 
 
+def wait_for_what_goes_on(root: Path) -> None:
+    """Let the compilers of a killed build, which nobody ends, come to their end."""
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit and any(map(partial(works_in, root), Path("/proc").iterdir())):
+        time.sleep(0.1)
+
+
+def works_in(root: Path, process: Path) -> bool:
+    try:
+        return process.name.isdigit() and (process / "cwd").readlink().is_relative_to(root)
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
 def test_no_moment_leaves_anything_half_made(tiny: Wheelfab) -> None:
     chance = random.Random(20261129)
     ended = {signal.SIGKILL: 0, signal.SIGINT: 0}
@@ -56,9 +71,24 @@ def test_no_moment_leaves_anything_half_made(tiny: Wheelfab) -> None:
     assert ended[signal.SIGKILL] >= MOMENTS // 4
     assert ended[signal.SIGINT] >= MOMENTS // 4
 
+    wait_for_what_goes_on(tiny.root)
     started = time.monotonic()
     results = tiny.json("build", "cu121")
     assert [item["state"] for item in results] == ["ok"] * 3
     assert time.monotonic() - started < 120  # no wait for a lock that a dead process held
     assert not list((tiny.root / "build/work").iterdir())
     assert not list((tiny.root / "build/store/.work").iterdir())
+
+
+def test_what_a_killed_build_writes_later_is_removed_too(tiny: Wheelfab) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    work = tiny.root / "build/work"
+    process = tiny.start("build", "cu121")
+    while not (work.exists() and list(work.iterdir())):
+        assert process.poll() is None
+        time.sleep(0.01)
+    (work / f"{dead.pid}-late/cmake").mkdir(parents=True)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert not list(work.iterdir())
