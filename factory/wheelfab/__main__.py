@@ -177,6 +177,8 @@ def _add_audit(command: argparse.ArgumentParser) -> None:
     command.add_argument("--policy", help="a TOML file: what is allowed (docs/audit.md)")
     command.add_argument("--explain", metavar="RULE", help="what a rule is about, and why")
     command.add_argument("--deep", action="store_true", help="also what takes longer than seconds")
+    text = "with --deep: the interpreter whose torch is loaded beside; this one by default"
+    command.add_argument("--python", help=text)
     command.add_argument("--github", action="store_true", help="findings as GitHub annotations")
 
 

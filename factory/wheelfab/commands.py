@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +18,9 @@ from wheelfab.model import Matrix, Profile
 from wheelfab.variant import Cell, Expansion, expand, select
 
 if TYPE_CHECKING:
-    from wheelfab.audit import Policy
     from wheelfab.containers import Engine
     from wheelfab.plan import Plan
+    from wheelfab.wheel import Wheel
 
 
 def plan_command(options: Namespace) -> None:
@@ -238,12 +239,18 @@ def audit_command(options: Namespace) -> None:
         audit.show_rule(audit.find_rule(options.explain))
         return
     policy = audit.load_policy(Path(options.policy)) if options.policy else audit.Policy()
-    chosen = audit.AuditOptions(policy=policy, deep=options.deep)
+    python = Path(options.python or sys.executable)
+    chosen = audit.AuditOptions(policy=policy, deep=options.deep, python=python)
     paths = [Path(name) for name in options.wheels]
-    if not paths:
-        policies = _built_policies(options.matrix, policy)
-        paths, chosen = [*policies], replace(chosen, policies=policies)
-    audits = audit.audit_all(paths, chosen)
+    with ExitStack() as environments:
+        if not paths:
+            matrix, built = _built(options.matrix)
+            paths = [wheel.path for _, wheel in built]
+            policies = (audit.cell_policy(cell, matrix.project, policy) for cell, _ in built)
+            chosen = replace(chosen, policies=dict(zip(paths, policies, strict=True)))
+            if options.deep and not options.python:
+                chosen = replace(chosen, pythons=_pythons_with_torch(built, environments))
+        audits = audit.audit_all(paths, chosen)
     if options.json:
         console.result_json(audit.report(audits))
     elif options.github:
@@ -253,21 +260,33 @@ def audit_command(options: Namespace) -> None:
     audit.raise_for(audits)
 
 
-def _built_policies(path: str, policy: Policy) -> dict[Path, Policy]:
-    """The built wheels of the matrix, each with what its cell says on top of ``policy``."""
-    from wheelfab.audit import cell_policy
+def _built(path: str) -> tuple[Matrix, list[tuple[Cell, Wheel]]]:
+    """The matrix and its cells that are built, each with its wheel."""
     from wheelfab.index import built_wheels
 
     matrix, cells, _ = _cells(path, ())
-    found = {}
+    found = []
     for cell, item in zip(cells, built_wheels(matrix.root, cells), strict=True):
         if item.wheel is None:
             console.note(f"not audited: {item}")
         else:
-            found[item.wheel.path] = cell_policy(cell, matrix.project, policy)
+            found.append((cell, item.wheel))
     if not found:
         raise UsageError("no wheel is built", next_step="name one, or run `wheelfab build`")
-    return found
+    return matrix, found
+
+
+def _pythons_with_torch(built: Sequence[tuple[Cell, Wheel]], kept: ExitStack) -> dict[Path, Path]:
+    """For each wheel a Python with a torch that it is for, which is there as long as ``kept``."""
+    from wheelfab.loops import torch_environment
+    from wheelfab.store import Store, default_root
+
+    store, pythons = Store(default_root()), {}
+    for cell, wheel in built:
+        made = torch_environment(cell, wheel, store)
+        if made is not None:
+            pythons[wheel.path] = kept.enter_context(made).python
+    return pythons
 
 
 def compat_command(options: Namespace) -> None:

@@ -13,7 +13,7 @@ from wheelfab.errors import BuildError, FactoryError, UsageError
 from wheelfab.locked import load_locked
 from wheelfab.loops.environment import make_environment
 from wheelfab.loops.interpreter import ask
-from wheelfab.loops.site import pip_for, torch_site
+from wheelfab.loops.site import pip_for, torch_for
 from wheelfab.model import Matrix, Session
 from wheelfab.plan import plan
 from wheelfab.records import digest, file_digest, write_json
@@ -21,7 +21,6 @@ from wheelfab.run import attach, check, fetch_environment, run, tool_environment
 from wheelfab.source import read_source
 from wheelfab.store import Store, default_root
 from wheelfab.toolchain.host import host_compiler
-from wheelfab.toolchain.torch import torch_tree
 from wheelfab.variant import Cell, expand, select
 from wheelfab.wheel import Wheel, read_wheel
 
@@ -100,15 +99,9 @@ def _make_with_wheel(session: Session, cell: Cell, wheel: Wheel, home: Path, pyt
     interpreter = ask(python)
     if interpreter is None:
         raise UsageError("does not answer", where=str(python))
-    store = Store(default_root())
-    tree = torch_tree(
-        store,
-        release=session.torch or cell.pin.headers,
-        index=cell.variant.torch_index,
-        fallback=cell.variant.torch_fallback,
-        python=f"{interpreter.version.major}.{interpreter.version.minor}",
-    )
-    make_environment(home, wheel, torch_site(store, tree, interpreter, full=False), interpreter)
+    release, store = session.torch or cell.pin.headers, Store(default_root())
+    torch = torch_for(cell, release, interpreter, store, full=False)
+    make_environment(home, wheel, torch, interpreter)
 
 
 def _install(python: Path, requirements: Sequence[str], root: Path) -> None:

@@ -41,7 +41,7 @@ def loaded(folder: Path, needed: tuple[str, ...] = ("libtorch.so",)) -> Loaded:
     """What is said of a library with these needs."""
     elf = parse_elf(library(needed=needed), where="x")
     facts = LibraryFacts(name=NAME, size=1, sha256="", executable=False, elf=elf)
-    return loading._load(facts, folder, ())
+    return loading._load(facts, Path("python"), folder, ())
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_nothing_is_loaded_without_a_fence(
     answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "build_fake", lambda _: "")
-    facts = read_facts(make_wheel(tmp_path, files={NAME: library()}))
+    facts = read_facts(make_wheel(tmp_path, files={NAME: library()}), python=Path("python"))
     answers(1, "", stderr="unshare: unshare failed: Operation not permitted\n")
     monkeypatch.setattr(loading, "_FENCE", ("true",))
     reason = "unshare: unshare failed: Operation not permitted"

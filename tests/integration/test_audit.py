@@ -14,12 +14,13 @@ from .conftest import Wheelfab
 
 def test_our_own_wheels_have_no_finding_and_nothing_is_unchecked(wheelfab: Wheelfab) -> None:
     wheels = [result["wheel"] for result in wheelfab.json("build")]
-    for arguments in ((), wheels):
+    for arguments in ((), wheels, ("--deep",)):
         report = wheelfab.json("audit", *arguments)
         assert report["verdict"] == "pass"
         assert len(report["wheels"]) == len(wheels)
         assert [one["findings"] for one in report["wheels"]] == [[]] * len(wheels)
         assert [one["unchecked"] for one in report["wheels"]] == [[]] * len(wheels)
+        assert any(one["skipped"] for one in report["wheels"]) == (arguments != ("--deep",))
         assert {one["facts"]["kind"] for one in report["wheels"]} == {"cpu", "cuda-driver"}
 
 

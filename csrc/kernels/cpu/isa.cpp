@@ -45,7 +45,8 @@ constexpr int kLevels = 3;
 const FwCpuKernels* const kAll[kLevels] = {&fw_cpu_kernels_v2, &fw_cpu_kernels_avx2,
                                            &fw_cpu_kernels_avx512};
 
-std::string Names(int levels) {
+std::string Names(bool usable) {
+  const int levels = usable ? MachineLevel() : kLevels;
   std::string names;
   for (int i = 0; i < levels; ++i) names += std::string(i > 0 ? " " : "") + kAll[i]->isa;
   return names;
@@ -88,8 +89,8 @@ const FwCpuKernels* CpuKernels(const FwExec* exec) {
 }
 
 const char* CpuIsas(bool usable) {
-  static const std::string built = Names(kLevels);
-  static const std::string runs = Names(MachineLevel());
+  static const std::string built = Names(false);
+  static const std::string runs = Names(true);
   return (usable ? runs : built).c_str();
 }
 

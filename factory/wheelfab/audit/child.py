@@ -28,7 +28,7 @@ def main() -> None:
         try:
             __import__("torch")
         except ImportError as missing:
-            error = f"torch cannot be imported here ({missing})"
+            error = f"torch cannot be imported here ({missing}); --python names one that has it"
     before = len(log.read_text().splitlines()) if log.exists() else 0
     print(f"before {before}", flush=True)
     if not error:

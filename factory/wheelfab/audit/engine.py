@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,11 +20,17 @@ from wheelfab.suggest import did_you_mean
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AuditOptions:
-    """How to audit: by which policy, and whether also what takes longer than seconds."""
+    """How to audit: by which policy, and whether also what takes longer than seconds.
+
+    ``python``: the interpreter that libraries are loaded in, whose torch is imported before one
+    that needs it. What a wheel has of its own, by its path, goes before what all have.
+    """
 
     policy: Policy = field(default_factory=Policy)
-    policies: Mapping[Path, Policy] = field(default_factory=dict)  # a wheel's own
+    policies: Mapping[Path, Policy] = field(default_factory=dict)
     deep: bool = False
+    python: Path = Path(sys.executable)
+    pythons: Mapping[Path, Path] = field(default_factory=dict)
 
 
 DEFAULT = AuditOptions()
@@ -67,7 +74,8 @@ def audit_all(paths: Iterable[Path], options: AuditOptions = DEFAULT) -> tuple[A
     facts, audits = [], []
     for path in paths:
         started = time.monotonic()
-        one = read_facts(path, deep=options.deep)
+        python = options.pythons.get(path, options.python) if options.deep else None
+        one = read_facts(path, python=python)
         audits.append(judge(one, options.policies.get(path, options.policy), started=started))
         facts.append(replace(one, libraries=()))  # symbols of many wheels would not fit
     return _with_siblings(tuple(facts), tuple(audits), options.policy)
@@ -77,7 +85,7 @@ def judge(facts: WheelFacts, policy: Policy, *, started: float | None = None) ->
     """The audit of what is known about a wheel, without its siblings."""
     started = time.monotonic() if started is None else started
     rules = [rule for rule in RULES.values() if rule.check is not None]
-    asked = [rule for rule in rules if facts.deep or not rule.deep]
+    asked = [rule for rule in rules if facts.python is not None or not rule.deep]
     outcomes = [(rule, outcome) for rule in asked for outcome in _ask(rule, facts, policy)]
     skipped = [rule for rule in rules if rule not in asked]
     outcomes += [

@@ -87,7 +87,7 @@ class WheelFacts:
     path: Path
     sha256: str
     size: int
-    deep: bool
+    python: Path | None  # what loads the libraries under --deep; None: nothing is loaded
     flaws: tuple[Flaw, ...]
     sound: bool
     members: tuple[MemberFacts, ...] = ()
@@ -106,20 +106,20 @@ class WheelFacts:
         return self.path.name
 
 
-def read_facts(path: Path, *, deep: bool = False, limits: Limits = LIMITS) -> WheelFacts:
+def read_facts(path: Path, *, python: Path | None = None, limits: Limits = LIMITS) -> WheelFacts:
     """The facts of the wheel in ``path``; what is wrong with the archive is among them.
 
-    ``deep``: also those that take longer than seconds. Raises ``WheelError`` where there is no such
-    file.
+    With ``python`` also those that take longer than seconds. Raises ``WheelError`` where there is
+    no such file.
     """
     with TemporaryDirectory(prefix="wheelfab-audit-") as folder:
-        reader = _Reader(Path(folder), deep=deep)
+        reader = _Reader(Path(folder), deep=python is not None)
         flaws = wheel_flaws(path, limits=limits, digest=reader.digest)
     facts = WheelFacts(
         path=path,
         sha256=file_digest(path),
         size=path.stat().st_size,
-        deep=deep,
+        python=python,
         flaws=flaws,
         sound=not any(flaw.kind in _UNSOUND for flaw in flaws),
     )

@@ -1,22 +1,23 @@
 """The instructions of a library against the levels of x86-64 (v1 to v4), read by capstone.
 
-A linear sweep over the executable sections: it sees every instruction, and not which functions are
-called only after the processor was asked. Whether it was asked at all shows in ``cpuid``, in
-gcc's own table of features, or in functions that are chosen as the file is loaded.
+A linear sweep over each function sees every instruction. Which functions run only where the
+processor was asked is told by ``dispatch``, from what each function refers to.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfab.elf import Elf
+from wheelfab.audit.dispatch import Function, open_functions
+from wheelfab.audit.layout import EXECUTABLE, Layout, read_layout
+from wheelfab.elf import Data, Elf, mapped
+from wheelfab.errors import FormatError
 
 _X86_64 = 62
-_EXECUTABLE = 4  # of a section's flags
 _MOST = 32 << 20  # bytes of code that are read
 _SECOND = re.compile(
     r"popcnt|crc32|pshufb|palignr|pabs[bwd]|phadd\w+|phsub\w+|pmaddubsw|pmulhrsw|psign[bwd]|lddqu"
@@ -24,23 +25,38 @@ _SECOND = re.compile(
     r"|mpsadbw|packusdw|pcmp(?:eqq|gtq)|pcmp[ei]str[im]|pextr[bdq]|pinsr[bdq]|pm(?:ax|in)(?:s[bd]|u[wd])"
     r"|pmov[sz]x\w+|pmuldq|pmulld|ptest|round[ps][sd]|movntdqa|phminposuw"
 )
+# not tzcnt: an older processor takes it for the bsf that gcc means by it
 _THIRD = re.compile(
-    r"v\w+|andn|bextr|bls(?:i|r|msk)|bzhi|lzcnt|tzcnt|mulx|pdep|pext|rorx|sarx|shlx|shrx|movbe"
+    r"v\w+|andn|bextr|bls(?:i|r|msk)|bzhi|lzcnt|mulx|pdep|pext|rorx|sarx|shlx|shrx|movbe"
 )
 _FOURTH = re.compile(r"zmm\d|\{k[1-7]\}|[xy]mm(?:1[6-9]|2\d|3[01])|\bk[0-7]\b")
 _ASKS = ("__cpu_indicator_init", "__cpu_model", "getauxval", "__get_cpuid")
+_NEAR = re.compile(r"\[rip ([+-]) (0x[0-9a-f]+|\d+)\]")
+_PURE = ("cmp", "test", "call", "jmp", "push", "bt")  # read an operand that stands first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Newest:
+    """The highest level of some code, how many instructions are of it, and the first of those."""
+
+    level: int = 1
+    count: int = 0
+    example: str = ""
+
+
+_NOTHING = Newest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instructions:
-    """The highest level of a library's code; ``example``: the first instruction of it.
+    """What a library's code needs. ``problem``: why it was not read.
 
-    ``asks``: something in the file asks what the processor is. ``problem``: why it was not read.
+    ``open``: of the functions that are reached by a way on which nothing asks what the processor
+    is. ``asks``: something in the file asks.
     """
 
-    level: int = 1
-    example: str = ""
-    count: int = 0
+    newest: Newest = _NOTHING
+    open: Newest = _NOTHING
     asks: bool = False
     problem: str = ""
 
@@ -51,51 +67,70 @@ def read_instructions(path: Path, elf: Elf) -> Instructions:
         return Instructions(problem="levels are known of x86-64 alone")
     if importlib.util.find_spec("capstone") is None:
         return Instructions(problem="capstone is not installed: pip install wheelfab[deep]")
-    parts = [
-        one
-        for one in elf.sections
-        if one.flags & _EXECUTABLE and one.stored and ".plt" not in one.name
-    ]
+    parts = [one for one in elf.sections if one.flags & EXECUTABLE and one.stored]
     if sum(one.size for one in parts) > _MOST:
         return Instructions(problem=f"over {_MOST >> 20} MiB of code")
-    counts, examples, asks = [0] * 5, [""] * 5, _asks(elf)
-    descriptor = os.open(path, os.O_RDONLY)
     try:
-        for part in parts:
-            code = os.pread(descriptor, part.size, part.offset)
-            asks |= _sweep(code, part.address, counts, examples)
-    finally:
-        os.close(descriptor)
-    level = max((one for one in (2, 3, 4) if counts[one]), default=1)
-    return Instructions(level=level, example=examples[level], count=counts[level], asks=asks)
-
-
-def _asks(elf: Elf) -> bool:
+        with mapped(path) as data:
+            layout = read_layout(data, elf)
+            functions = [_sweep(data, layout, *one) for one in layout.functions]
+    except FormatError as error:
+        return Instructions(problem=error.what)
     names = (symbol.name for symbol in (*elf.undefined, *elf.defined))
-    return any(name.startswith(_ASKS) for name in names)
+    return Instructions(
+        newest=_newest(functions),
+        open=_newest(open_functions(functions, layout)),
+        asks=any(one.asks for one in functions) or any(name.startswith(_ASKS) for name in names),
+    )
 
 
-def _sweep(code: bytes, address: int, counts: list[int], examples: list[str]) -> bool:
-    """Count the instructions of each level; gives whether the processor is asked."""
+def _newest(functions: Iterable[Function]) -> Newest:
+    best = _NOTHING
+    for one in functions:
+        level = max(one.counts, default=1)
+        if level > best.level:
+            best = Newest(level=level, count=one.counts[level], example=one.examples[level])
+        elif level == best.level > 1:
+            count = best.count + one.counts[level]
+            best = Newest(level=level, count=count, example=best.example)
+    return best
+
+
+def _sweep(data: Data, layout: Layout, start: int, end: int) -> Function:
+    """The function at these addresses: its instructions by level, and what it refers to."""
     import capstone
 
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     reader.skipdata = True
-    asks = False
-    known: dict[str, int] = {}
-    for at, _, name, operands in reader.disasm_lite(code, address):
-        level = known.get(name)
-        if level is None:
-            level = known[name] = _level(name)
-        if level == 1:
-            asks |= name in ("cpuid", "xgetbv")
-            continue
+    found = Function(start=start, end=end)
+    for at, size, name, operands in reader.disasm_lite(layout.bytes_at(data, start, end), start):
+        level = _known(name)
         if level == 3 and _FOURTH.search(operands):
             level = 4
-        counts[level] += 1
-        if not examples[level]:
-            examples[level] = f"{at:#x}: {name} {operands}".strip()
-    return asks
+        if level > 1:
+            found.counts[level] = found.counts.get(level, 0) + 1
+            found.examples.setdefault(level, f"{at:#x}: {name} {operands}".strip())
+        elif name in ("cpuid", "xgetbv"):
+            found.asks = True
+        elif operands.startswith("0x") and name.rpartition(" ")[2].startswith(("j", "call")):
+            found.refers.add(int(operands, 16))
+        if "rip" in operands and (near := _NEAR.search(operands)):
+            place = at + size + int(near[1] + near[2], 0)
+            found.refers.add(place)
+            first = operands.partition(",")[0]
+            if "rip" in first and not name.startswith(_PURE):
+                found.writes.add(place)
+    return found
+
+
+_levels: dict[str, int] = {}
+
+
+def _known(name: str) -> int:
+    level = _levels.get(name)
+    if level is None:
+        level = _levels[name] = _level(name)
+    return level
 
 
 def _level(name: str) -> int:

@@ -49,6 +49,8 @@ class Loaded:
 
 def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
     """Load each library of the wheel; gives why that was not possible, or an empty text."""
+    if facts.python is None:
+        return (), "nothing is loaded without --deep"
     libraries = [one for one in facts.libraries if one.host and one.host.type == _ET_DYN]
     libraries = [one for one in libraries if ".so" in one.file]
     if not libraries:
@@ -62,7 +64,7 @@ def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
         if reason := _without_fence(fenced):
             return (), f"nothing is loaded without a fence: {reason}"
         _unpack(facts, folder / "wheel")
-        return tuple(_load(one, folder, fenced) for one in libraries), ""
+        return tuple(_load(one, facts.python, folder, fenced) for one in libraries), ""
 
 
 def _unpack(facts: WheelFacts, folder: Path) -> None:
@@ -83,12 +85,12 @@ def _without_fence(fenced: tuple[str, ...]) -> str:
     return "" if done.ok else (done.stderr.strip().splitlines() or [done.ending])[-1]
 
 
-def _load(library: LibraryFacts, folder: Path, fenced: tuple[str, ...]) -> Loaded:
+def _load(library: LibraryFacts, python: Path, folder: Path, fenced: tuple[str, ...]) -> Loaded:
     log = folder / "calls"
     log.unlink(missing_ok=True)
     needs = library.host.needed if library.host else ()
     with_torch = ("torch",) * any(name.startswith(_TORCH) for name in needs)
-    script = (sys.executable, "-I", child.__file__, str(folder / "wheel" / library.name), str(log))
+    script = (str(python), "-I", child.__file__, str(folder / "wheel" / library.name), str(log))
     extra = {"LD_LIBRARY_PATH": str(folder / "drivers"), "WHEELFAB_COUNT_LOG": str(log)}
     env = run.tool_environment(extra | {"HOME": str(folder), "TMPDIR": str(folder)})
     done = run.run((*fenced, *script, *with_torch), env=env, cwd=folder, timeout=_SECONDS)

@@ -8,6 +8,7 @@ from wheelfab.loops.cell import (
     loop_cell,
     require_asked,
     show_reports,
+    torch_environment,
 )
 from wheelfab.loops.report import LoopReport
 
@@ -18,4 +19,5 @@ __all__ = [
     "loop_cell",
     "require_asked",
     "show_reports",
+    "torch_environment",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,14 +31,12 @@ from wheelfab.loops.report import (
     write_report,
 )
 from wheelfab.loops.runner import run_forked, run_fresh
-from wheelfab.loops.site import TorchSite, torch_site
+from wheelfab.loops.site import torch_for
 from wheelfab.model import Matrix, Profile
 from wheelfab.records import read_json
 from wheelfab.store import Store, default_root
-from wheelfab.toolchain.torch import torch_tree
 from wheelfab.variant import Cell
 from wheelfab.versions import allowed_pythons
-from wheelfab.versions import series as series_of
 from wheelfab.wheel import Wheel, read_wheel
 
 _SHOWN = 10  # failures shown beside the table; the report has more
@@ -144,6 +143,18 @@ def plan_runs(
     return planned, skipped
 
 
+def torch_environment(
+    cell: Cell, wheel: Wheel, store: Store
+) -> AbstractContextManager[Environment] | None:
+    """An environment with the wheel and the first of its torch releases that a Python here runs."""
+    for run in plan_runs(cell, wheel, ())[0]:
+        interpreter = find_interpreter(run.pythons)
+        if interpreter is not None:
+            site = torch_for(cell, run.torch, interpreter, store, full=False)
+            return clean_environment(store, wheel, site, interpreter)
+    return None
+
+
 def require_asked(cells: Sequence[Cell], torch: Sequence[str]) -> None:
     """Raise ``UsageError`` for a release of ``--torch`` that none of ``cells`` takes.
 
@@ -200,7 +211,7 @@ class _Looper:
     def run(self, release: Version, interpreter: Interpreter) -> Run:
         """All loads on one release, in an environment of its own."""
         options, wheel = self.options, self.wheel
-        site = _site(self.cell, release, interpreter, self.store, full=options.full_torch)
+        site = torch_for(self.cell, release, interpreter, self.store, full=options.full_torch)
         with clean_environment(self.store, wheel, site, interpreter) as environment:
             target = Target(
                 python=environment.python,
@@ -247,19 +258,6 @@ def _loop(target: Target, options: LoopOptions, what: str) -> _Loads:
         return _Loads(fresh=fresh, forked=(), not_forked="fresh loads failed")
     with console.progress(f"{what}: forked loads", options.forked) as advance:
         return _Loads(fresh=fresh, forked=run_forked(target, options.forked, jobs, on_load=advance))
-
-
-def _site(
-    cell: Cell, release: Version, interpreter: Interpreter, store: Store, *, full: bool
-) -> TorchSite:
-    tree = torch_tree(
-        store,
-        release=release,
-        index=cell.variant.torch_index,
-        fallback=cell.variant.torch_fallback,
-        python=str(series_of(interpreter.version)),
-    )
-    return torch_site(store, tree, interpreter, full=full)
 
 
 def imported_torch(loads: Sequence[Load], environment: Environment) -> str | None:

@@ -28,7 +28,9 @@ from wheelfab.records import digest, file_digest
 from wheelfab.run import check, run, tool_environment
 from wheelfab.store import Store
 from wheelfab.toolchain import pip
-from wheelfab.toolchain.torch import TorchTree
+from wheelfab.toolchain.torch import TorchTree, torch_tree
+from wheelfab.variant import Cell
+from wheelfab.versions import series
 
 KIND = "loop-site"
 _NVIDIA = ("nvidia-", "cuda-")  # libraries of a CUDA build of torch, by their distributions' names
@@ -81,6 +83,20 @@ def torch_site(store: Store, tree: TorchTree, interpreter: Interpreter, *, full:
 
     extra = store.entry(KIND, key, make, needs=(10 if libraries is Libraries.FULL else 1) * GIB)
     return TorchSite(tree=tree, extra=extra, version=metadata.version, libraries=libraries)
+
+
+def torch_for(
+    cell: Cell, release: Version, interpreter: Interpreter, store: Store, *, full: bool
+) -> TorchSite:
+    """A torch release, from where the cell's row has its torch, for ``torch_site``."""
+    tree = torch_tree(
+        store,
+        release=release,
+        index=cell.variant.torch_index,
+        fallback=cell.variant.torch_fallback,
+        python=str(series(interpreter.version)),
+    )
+    return torch_site(store, tree, interpreter, full=full)
 
 
 def torch_metadata(tree: Path) -> Metadata:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from wheelfab.audit.facts import WheelFacts
+from wheelfab.audit.instructions import Newest
 from wheelfab.audit.library import LibraryFacts
 from wheelfab.audit.manylinux import MACHINES
 from wheelfab.audit.needs import Origin, folders, neighbours, origin_of, run_path
@@ -231,10 +232,13 @@ def _namespace(facts: WheelFacts, _: Policy) -> Iterator[Outcome]:
     "elf-cpu-level",
     severity=Severity.ERROR,
     about="""No library has instructions beyond the level of x86-64 that the policy names
-    (`elf.cpu-level`, 1 by default, as the platform tag promises), unless something in the file asks
-    what the processor is: then a function for newer ones may be called where it fits, which cannot
-    be told from the file, and is neither passed nor failed. `-march=native` on the builder ends in
-    an illegal instruction elsewhere. Read by capstone, in a linear sweep.""",
+    (`elf.cpu-level`, 1 by default, as the platform tag promises), but in functions that are
+    dispatched: every way to them, from what can be called from outside through calls, jumps and
+    pointers in the data, passes a function that asks what the processor is (`cpuid`, `xgetbv`),
+    that calls one which does, or that reads what it wrote. Where something in the file asks and a
+    function is reached by another way, it may still be called only where it fits: that is neither
+    passed nor failed. `-march=native` on the builder ends in an illegal instruction elsewhere. Read
+    by capstone, in a linear sweep over each function.""",
     next_step="compile without -march=native; dispatch what is for newer processors",
     deep=True,
 )
@@ -244,11 +248,15 @@ def _cpu(facts: WheelFacts, policy: Policy) -> Iterator[Outcome]:
         found = library.instructions
         if found is None or found.problem:
             yield Unknown(subject=library.name, reason=found.problem if found else "not read")
-        elif found.level > allowed:
-            text = f"{found.count} instructions of x86-64-v{found.level}, such as {found.example}"
-            if found.asks:
-                reason = f"{text}; it asks what the processor is, and may call them where they fit"
-                yield Unknown(subject=library.name, reason=reason)
-            else:
-                level = f"x86-64-v{allowed}" if allowed > 1 else "x86-64"
-                yield Broken(subject=library.name, found=text, allowed=f"{level} and no dispatch")
+        elif not found.asks and found.newest.level > allowed:
+            level = f"x86-64-v{allowed}" if allowed > 1 else "x86-64"
+            yield Broken(
+                subject=library.name, found=_newer(found.newest), allowed=f"{level} and no dispatch"
+            )
+        elif found.open.level > allowed:
+            reason = "the file asks what the processor is, but not on every way to them"
+            yield Unknown(subject=library.name, reason=f"{_newer(found.open)}; {reason}")
+
+
+def _newer(found: Newest) -> str:
+    return f"{found.count} instructions of x86-64-v{found.level}, such as {found.example}"

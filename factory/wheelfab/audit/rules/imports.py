@@ -103,7 +103,8 @@ def _broken(found: list[Finding]) -> Broken:
     object that asks for a device makes `import` fail, or hang, on a machine with a broken driver,
     and a process that is forked later cannot use CUDA (B13, B47). Each library is loaded in a
     child under a driver that has no device and counts who calls it; torch is imported first where
-    the library needs it and it is installed here. One that does not load here is not judged.""",
+    the library needs it: that of `--python`, or for the built wheels of `matrix.toml` the first
+    release that each is for. One that does not load here is not judged.""",
     next_step="ask the driver when the first operation is called, never in a constructor",
     deep=True,
 )
