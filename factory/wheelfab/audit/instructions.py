@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfab.audit.dispatch import Function, open_functions
-from wheelfab.audit.layout import EXECUTABLE, Layout, read_layout
+from wheelfab.audit.layout import EXECUTABLE, read_layout
 from wheelfab.elf import Data, Elf, mapped
 from wheelfab.errors import FormatError
 
@@ -73,7 +73,7 @@ def read_instructions(path: Path, elf: Elf) -> Instructions:
     try:
         with mapped(path) as data:
             layout = read_layout(data, elf)
-            functions = [_sweep(data, layout, *one) for one in layout.functions]
+            functions = [_sweep(data, *one) for one in layout.functions]
     except FormatError as error:
         return Instructions(problem=error.what)
     names = (symbol.name for symbol in (*elf.undefined, *elf.defined))
@@ -96,14 +96,15 @@ def _newest(functions: Iterable[Function]) -> Newest:
     return best
 
 
-def _sweep(data: Data, layout: Layout, start: int, end: int) -> Function:
+def _sweep(data: Data, start: int, end: int, offset: int) -> Function:
     """The function at these addresses: its instructions by level, and what it refers to."""
     import capstone
 
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     reader.skipdata = True
     found = Function(start=start, end=end)
-    for at, size, name, operands in reader.disasm_lite(layout.bytes_at(data, start, end), start):
+    code = data[offset : offset + end - start]
+    for at, size, name, operands in reader.disasm_lite(code, start):
         level = _known(name)
         if level == 3 and _FOURTH.search(operands):
             level = 4

@@ -31,22 +31,15 @@ _MOST = 8_000_000  # entries of any of the tables
 class Layout:
     """Addresses in a loaded library.
 
-    ``functions``: start and end of each, in order. ``slots``: place in the data and what the loader
-    writes there, in order. ``roots``: what may be called or read from outside. ``variables``: start
-    and end of what is not constant. ``places``: the sections.
+    ``functions``: start and end of each, in order, and where its bytes begin in the file.
+    ``slots``: place in the data and what the loader writes there, in order. ``roots``: what may be
+    called or read from outside. ``variables``: start and end of what is not constant.
     """
 
-    functions: tuple[tuple[int, int], ...]
+    functions: tuple[tuple[int, int, int], ...]
     slots: tuple[tuple[int, int], ...]
     roots: frozenset[int]
     variables: tuple[tuple[int, int], ...]
-    places: tuple[Section, ...]
-
-    def bytes_at(self, data: Data, start: int, end: int) -> bytes:
-        """The file's bytes of these addresses, which lie in one section."""
-        section = next(one for one in self.places if one.address <= start < one.address + one.size)
-        offset = section.offset + start - section.address
-        return data[offset : offset + end - start]
 
 
 def read_layout(data: Data, elf: Elf) -> Layout:
@@ -61,47 +54,47 @@ class _Reader:
     def __init__(self, data: Data, elf: Elf) -> None:
         self.data = data
         self.sections = [one for one in elf.sections if one.flags & _ALLOCATED]
-        self.stored = [one for one in self.sections if one.stored]
+        self.stored = sorted(
+            (one for one in self.sections if one.stored), key=lambda one: one.address
+        )
         self.symbols = [item for one in self._of(_DYNSYM) for item in self._table(one, _SYMBOL)]
 
     def read(self) -> Layout:
         code = [one for one in self.stored if one.flags & EXECUTABLE and ".plt" not in one.name]
         framed = sorted(set(self._framed()))
-        functions = [item for one in code for item in _filled(one, framed)]
+        functions = sorted(item for one in code for item in _filled(one, framed))
         slots = sorted(self._slots())
+        bare = {start for start, _, _ in functions} - {start for start, _ in framed}
+        variables = {one.name: one for one in self.sections if one.name in (".data", ".bss")}
         return Layout(
-            functions=tuple(sorted(functions)),
+            functions=tuple(functions),
             slots=tuple(slots),
-            roots=frozenset(self._roots(functions, framed, slots)),
-            variables=tuple(
-                (one.address, one.address + one.size)
-                for one in self.sections
-                if one.name in (".data", ".bss")
-            ),
-            places=tuple(self.stored),
+            roots=frozenset(bare.union(self._called(), self._read(slots))),
+            variables=tuple((one.address, one.address + one.size) for one in variables.values()),
         )
 
-    def _roots(
-        self,
-        functions: list[tuple[int, int]],
-        framed: list[tuple[int, int]],
-        slots: list[tuple[int, int]],
-    ) -> Iterator[int]:
-        known = {start for start, _ in framed}
-        yield from (start for start, _ in functions if start not in known)
+    def _called(self) -> Iterator[int]:
+        """Where it may be entered: its start, what it exports, what chooses a function."""
         yield from struct.unpack_from("<Q", self.data, 24)  # where a program begins
-        for _, info, _, section, value, size in self.symbols:
-            if section == 0:
-                continue
-            yield value
-            if info & 15 not in (_CODE, _CHOSEN_CODE, _NO_TYPE):
-                yield from _targets(slots, value, value + size)
-        for one in self.sections:
-            if one.type in _STARTERS:
-                yield from _targets(slots, one.address, one.address + one.size)
-        for place, kind, _, addend in self._relocations():
-            if kind == _CHOSEN:
-                yield from (place, addend)
+        yield from (value for _, _, _, section, value, _ in self.symbols if section)
+        yield from (addend for _, kind, _, addend in self._relocations() if kind == _CHOSEN)
+
+    def _read(self, slots: list[tuple[int, int]]) -> Iterator[int]:
+        """What stands in the data that it exports, and in the lists of what runs at its load."""
+        spans = [
+            (value, value + size)
+            for _, info, _, section, value, size in self.symbols
+            if section and info & 15 not in (_CODE, _CHOSEN_CODE, _NO_TYPE)
+        ]
+        spans += [
+            (one.address, one.address + one.size) for one in self.sections if one.type in _STARTERS
+        ]
+        done = 0  # no slot is looked at twice, however the spans overlap
+        for start, end in sorted(spans):
+            first = bisect.bisect_left(slots, (max(start, done), 0))
+            last = bisect.bisect_left(slots, (end, 0))
+            yield from (target for _, target in slots[first:last])
+            done = max(done, end)
 
     def _slots(self) -> Iterator[tuple[int, int]]:
         for place, kind, symbol, addend in self._relocations():
@@ -121,8 +114,11 @@ class _Reader:
 
     def _packed(self, section: Section) -> Iterator[int]:
         """The places of a table that holds an address, then bits for the 63 words after it."""
-        at = 0
+        at = count = 0
         for (word,) in self._table(section, struct.Struct("<Q")):
+            count += word.bit_count()
+            if count > _MOST:
+                raise OverflowError(f"over {_MOST} places in {section.name}")
             if word & 1 == 0:
                 yield word
                 at = word + 8
@@ -147,33 +143,30 @@ class _Reader:
         return entry.iter_unpack(content)
 
     def _word(self, address: int) -> int:
-        for one in self.stored:
-            if one.address <= address <= one.address + one.size - 8:
-                at = one.offset + address - one.address
-                return int.from_bytes(self.data[at : at + 8], "little")
-        raise IndexError(f"address {address:#x} is in no section")
+        number = bisect.bisect_right(self.stored, address, key=lambda one: one.address) - 1
+        one = self.stored[max(0, number)]
+        if not one.address <= address <= one.address + one.size - 8:
+            raise IndexError(f"address {address:#x} is in no section")
+        at = one.offset + address - one.address
+        return int.from_bytes(self.data[at : at + 8], "little")
 
 
-def _targets(slots: list[tuple[int, int]], start: int, end: int) -> Iterator[int]:
-    first = bisect.bisect_left(slots, (start, 0))
-    for place, target in slots[first:]:
-        if place >= end:
-            return
-        yield target
-
-
-def _filled(section: Section, framed: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _filled(section: Section, framed: list[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
     """The functions of a section, and what lies between them; where two overlap, the first."""
     at, last = section.address, section.address + section.size
-    for start, end in framed:
+    back = section.offset - section.address
+    for number in range(bisect.bisect_left(framed, (at, 0)), len(framed)):
+        start, end = framed[number]
+        if start >= last:
+            break
         if start < at or end > last:
             continue
         if start > at:
-            yield at, start
-        yield start, end
+            yield at, start, at + back
+        yield start, end, start + back
         at = end
     if at < last:
-        yield at, last
+        yield at, last, at + back
 
 
 def _frames(content: bytes, address: int) -> Iterator[tuple[int, int]]:
