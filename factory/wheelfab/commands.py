@@ -240,6 +240,8 @@ def audit_command(options: Namespace) -> None:
         return
     policy = audit.load_policy(Path(options.policy)) if options.policy else audit.Policy()
     python = Path(options.python or sys.executable)
+    if options.python:
+        audit.require_python(python)
     chosen = audit.AuditOptions(policy=policy, deep=options.deep, python=python)
     paths = [Path(name) for name in options.wheels]
     with ExitStack() as environments:

@@ -46,6 +46,8 @@ def test_each_verdict_has_its_exit_code(wheelfab: Wheelfab, tmp_path: Path) -> N
     assert wheelfab.run("audit", str(tmp_path / "none.whl")).returncode == 10
     assert wheelfab.run("audit", "--explain", "archive-zip").returncode == 0
     assert wheelfab.run("audit", "--explain", "archive-zp").returncode == 2
+    for python in ("nosuch-python", "false"):
+        assert wheelfab.run("audit", str(good), "--deep", "--python", python).returncode == 2
 
 
 def test_the_forms_of_a_report(wheelfab: Wheelfab, tmp_path: Path) -> None:

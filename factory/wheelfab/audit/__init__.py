@@ -2,6 +2,7 @@
 
 from wheelfab.audit.cells import cell_policy
 from wheelfab.audit.engine import AuditOptions, audit, audit_all, find_rule, load_policy, raise_for
+from wheelfab.audit.loading import require_python
 from wheelfab.audit.pages import documents
 from wheelfab.audit.policy import Policy
 from wheelfab.audit.record import Audit, Finding, Severity, Unchecked, Verdict
@@ -23,6 +24,7 @@ __all__ = [
     "load_policy",
     "raise_for",
     "report",
+    "require_python",
     "show_annotations",
     "show_audits",
     "show_rule",

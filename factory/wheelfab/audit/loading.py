@@ -21,6 +21,7 @@ from wheelfab.archive import open_archive
 from wheelfab.audit import child, fence
 from wheelfab.audit.facts import WheelFacts
 from wheelfab.audit.library import LibraryFacts
+from wheelfab.errors import UsageError
 from wheelfab.imports.dynamic import build_fake
 
 _SECONDS = 90.0
@@ -45,6 +46,15 @@ class Loaded:
     calls: dict[str, int]
     refused: str = ""
     died: str = ""
+
+
+def require_python(python: Path) -> None:
+    """Raise ``UsageError`` when no Python answers under that name."""
+    done = run.run((str(python), "-I", "-c", ""), env=run.tool_environment(), timeout=30)
+    if not done.ok:
+        raise UsageError(
+            f"no Python answers ({done.ending})", where=str(python), next_step="choose another"
+        )
 
 
 def load_libraries(facts: WheelFacts) -> tuple[tuple[Loaded, ...], str]:
