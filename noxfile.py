@@ -4,6 +4,7 @@
 #     "abi3info>=2026.9",
 #     "auditwheel>=6.8",
 #     "build>=1.2",
+#     "capstone>=5.0",
 #     "cibuildwheel>=4.3",
 #     "cmake>=3.26",
 #     "cyclonedx-python-lib>=11.12",

@@ -6,7 +6,6 @@ processor was asked is told by ``dispatch``, from what each function refers to.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,8 +64,6 @@ def read_instructions(path: Path, elf: Elf) -> Instructions:
     """The instructions of the ELF file ``path``; never raises for what is in it."""
     if elf.machine != _X86_64:
         return Instructions(problem="levels are known of x86-64 alone")
-    if importlib.util.find_spec("capstone") is None:
-        return Instructions(problem="capstone is not installed: pip install wheelfab[deep]")
     parts = [one for one in elf.sections if one.flags & EXECUTABLE and one.stored]
     if sum(one.size for one in parts) > _MOST:
         return Instructions(problem=f"over {_MOST >> 20} MiB of code")
@@ -98,7 +95,7 @@ def _newest(functions: Iterable[Function]) -> Newest:
 
 def _sweep(data: Data, start: int, end: int, offset: int) -> Function:
     """The function at these addresses: its instructions by level, and what it refers to."""
-    import capstone
+    import capstone  # slow to import, and for --deep alone
 
     reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     reader.skipdata = True
