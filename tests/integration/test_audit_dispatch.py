@@ -104,21 +104,11 @@ OPEN = {
 def compiled(tmp_path: Path) -> Compile:
     """A function that makes a stripped shared library of C."""
 
-    def make(source: str, *flags: str, language: str = "c") -> Path:
+    def make(
+        source: str, *flags: str, kind: tuple[str, ...] = ("-shared", "-fPIC"), language: str = "c"
+    ) -> Path:
         path = tmp_path / "x.so"
-        argv = [
-            "gcc",
-            "-shared",
-            "-fPIC",
-            "-O3",
-            "-s",
-            *flags,
-            "-x",
-            language,
-            "-",
-            "-o",
-            str(path),
-        ]
+        argv = ["gcc", *kind, "-O3", "-s", "-x", language, "-", "-o", str(path), *flags]
         subprocess.run(argv, input=source, text=True, check=True, cwd=tmp_path, timeout=60)
         return path
 
@@ -170,6 +160,12 @@ def test_a_file_without_frames_has_no_functions_that_are_told_apart(compiled: Co
     source = KERNELS + DISPATCHED["a table of kernels"]
     bare = ("-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-nostdlib", "-nostartfiles")
     assert instructions(compiled(source, *bare)).open.level == 3
+
+
+def test_a_program_for_one_address_is_open(compiled: Compile) -> None:
+    source = KERNELS + DISPATCHED["a table of kernels"] + "int main(void) { return 0; }"
+    for kind, level in ((("-fno-pic", "-no-pie"), 3), (("-fPIE", "-pie"), 1)):
+        assert instructions(compiled(source, "-rdynamic", kind=kind)).open.level == level
 
 
 def layout_of(path: Path) -> Layout:

@@ -17,6 +17,7 @@ from wheelfab.elf import Data, Elf, mapped
 from wheelfab.errors import FormatError
 
 _X86_64 = 62
+_ET_DYN = 3  # a file that is loaded anywhere: a library, or a program such as compilers make now
 _MOST = 32 << 20  # bytes of code that are read
 _SECOND = re.compile(
     r"popcnt|crc32|pshufb|palignr|pabs[bwd]|phadd\w+|phsub\w+|pmaddubsw|pmulhrsw|psign[bwd]|lddqu"
@@ -73,10 +74,12 @@ def read_instructions(path: Path, elf: Elf) -> Instructions:
             functions = [_sweep(data, *one) for one in layout.functions]
     except FormatError as error:
         return Instructions(problem=error.what)
+    # elsewhere code and data hold addresses that no relocation tells of
+    free = open_functions(functions, layout) if elf.type == _ET_DYN else functions
     names = (symbol.name for symbol in (*elf.undefined, *elf.defined))
     return Instructions(
         newest=_newest(functions),
-        open=_newest(open_functions(functions, layout)),
+        open=_newest(free),
         asks=any(one.asks for one in functions) or any(name.startswith(_ASKS) for name in names),
     )
 
