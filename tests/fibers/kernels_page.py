@@ -33,8 +33,9 @@ compare it with the sources and with what they compile to.
   move 16 bytes of global memory at once, the same for all archs.
 * **Error**: the largest distance from float64 on the standard input of `tests/fibers/accuracy.py`,
   run in the emulation (each CUDA thread a fiber on the CPU, the same source by g++); beside
-  it that of torch's own operation in the dtype. It says nothing of the machine code: a device
-  fuses multiplications and additions and has its own `exp2f`.
+  it that of torch's own operation in the dtype, with the code that torch has for AVX2: on other
+  processors it takes other code, and up to a third more or less. It says nothing of the machine
+  code: a device fuses multiplications and additions and has its own `exp2f`.
 * A slot outside the cache is not written; a position outside the rotary table makes the token's
   rotated elements NaN; a block number outside the cache, or a context longer than the block table,
   makes the output row NaN and nothing is read there. A token of no sequence, or with nothing to

@@ -19,10 +19,13 @@ def test_the_page_has_every_kernel() -> None:
 
 @pytest.mark.parametrize("kernel", ALL_KERNELS)
 def test_the_page_has_what_is_measured(emulation: Emulation, kernel: str) -> None:
-    """Nearly: mathematical libraries differ in the last place of an exponential."""
+    """Nearly: mathematical libraries differ in the last place of an exponential.
+
+    torch's own error differs by more: it has other code for each instruction set.
+    """
     row, measured = read_page()[kernel], measure(emulation, kernel)
     assert row.error == pytest.approx(measured.error, rel=0.2)
-    assert row.torch_error == pytest.approx(measured.torch_error, rel=0.2)
+    assert row.torch_error == pytest.approx(measured.torch_error, rel=0.5)
     assert row.stack == 0
 
 
