@@ -76,11 +76,8 @@ class _Graph:
         following = bisect.bisect_right(self._bases, address)
         end = self._bases[following] if following < len(self._bases) else 1 << 64
         slots = self.layout.slots
-        for number in range(bisect.bisect_left(slots, (address, 0)), len(slots)):
-            place, target = slots[number]
-            if place >= end:
-                return
-            yield target
+        first, last = (bisect.bisect_left(slots, (place,)) for place in (address, end))
+        return (target for _, target in slots[first:last])
 
     def asking(self) -> set[int]:
         """The starts of the functions that ask, that call one that does, or read its answer."""

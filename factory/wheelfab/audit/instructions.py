@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from wheelfab.audit.dispatch import Function, open_functions
@@ -105,7 +106,7 @@ def _sweep(data: Data, start: int, end: int, offset: int) -> Function:
     found = Function(start=start, end=end)
     code = data[offset : offset + end - start]
     for at, size, name, operands in reader.disasm_lite(code, start):
-        level = _known(name)
+        level = _level(name)
         if level == 3 and _FOURTH.search(operands):
             level = 4
         if level > 1:
@@ -124,16 +125,7 @@ def _sweep(data: Data, start: int, end: int, offset: int) -> Function:
     return found
 
 
-_levels: dict[str, int] = {}
-
-
-def _known(name: str) -> int:
-    level = _levels.get(name)
-    if level is None:
-        level = _levels[name] = _level(name)
-    return level
-
-
+@cache
 def _level(name: str) -> int:
     if _THIRD.fullmatch(name) and name not in ("verr", "verw", "vmcall"):
         return 3
